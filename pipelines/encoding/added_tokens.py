@@ -24,8 +24,7 @@ class AddedTokens:
     """Added tokens of a tokenizer; none may be a `single_word`."""
 
     def __init__(self, tokens: Sequence[Mapping[str, Any]]):
-        """Takes entries of `added_tokens` in a tokenizer.json; they are an attribute, too."""
-        self.tokens = [*map(dict, tokens)]
+        """Takes entries of `added_tokens` in a tokenizer.json."""
         by_pair = sorted(((t["content"].encode(), t) for t in tokens), key=_by_pair_and_length)
         contents = [content for content, _ in by_pair]
         rows = [[t["id"], t["lstrip"], t["rstrip"]] for _, t in by_pair]

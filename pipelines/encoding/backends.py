@@ -35,7 +35,6 @@ from textmill.schemas.errors import DataError
 _find_characters = import_later("textmill.pipelines.encoding.splitter:find_characters")
 _make_backend = import_later("textmill.pipelines.encoding.tokenizer_types:make_backend")
 
-
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the root level is above warnings while Beam runs
 # These never change: every dataset records their ids, and `verify` rejects one with other texts.

@@ -42,7 +42,6 @@ from textmill.schemas.errors import DataError, TextmillError
 __all__ = ["AddedToken", "Regex", "Tokenizer", "Backend", "ReferenceBackend"]
 __all__ += ["decoders", "models", "normalizers", "pre_tokenizers", "processors"]
 __all__ += ["encode_each", "failures_as_data_errors"]
-WORD_TABLE = "word table"  # the name of the backend of `word_table.py`
 _BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
 
 

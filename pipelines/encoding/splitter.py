@@ -6,7 +6,7 @@ characters, and those at which a word may end without a match, take a step each.
 Legend: N bytes, P pieces, S states, C classes and A classes of bytes (rounded up to powers of two).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -167,9 +167,13 @@ class Splitter:
     word, and so is the text between two matches.
     """
 
-    def __init__(self, tables: Sequence[tuple[tuple[np.ndarray, ...], np.ndarray]]):
-        """Takes the tables of each pattern, and log2 of the lengths of their rows."""
-        self.tables = tables
+    def __init__(self, *patterns: str):
+        """Compiles the patterns, in about 0.1 s.
+
+        Raises:
+          UnsupportedPattern: Textmill does not compile one of them.
+        """
+        self._tables = [_tables(pattern) for pattern in patterns]
 
     def cut(self, data: np.ndarray, offsets: np.ndarray) -> Iterator[np.ndarray]:
         """Finds where the words of pieces start, chunk by chunk.
@@ -187,24 +191,20 @@ class Splitter:
     @property
     def last(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """The tables of the last pattern, and log2 of the lengths of their rows."""
-        return self.tables[-1]
+        return self._tables[-1]
 
     def cut_before(self, data: np.ndarray, offsets: np.ndarray) -> Iterator[np.ndarray]:
         """`cut` by all patterns except the last."""
         chunks: Iterator[np.ndarray] = iter((offsets,))
-        for tables in self.tables[:-1]:
+        for tables in self._tables[:-1]:
             chunks = _cut_each(data, chunks, *tables)
         return chunks
 
 
 @cache
 def split_by(*patterns: str) -> Splitter:
-    """The splitter of some patterns; each is compiled once, in about 0.1 s.
-
-    Raises:
-      UnsupportedPattern: Textmill does not compile one of them.
-    """
-    return Splitter([_tables(pattern) for pattern in patterns])
+    """The splitter of some patterns; each is compiled once."""
+    return Splitter(*patterns)
 
 
 @cache

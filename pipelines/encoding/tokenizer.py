@@ -15,15 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.encoding import kept_tokenizer
-from textmill.pipelines.encoding.backends import (
-    GOLDEN_TEXTS,
-    FastBackend,
-    choose_backend,
-)
+from textmill.pipelines.encoding.backends import GOLDEN_TEXTS, choose_backend
 from textmill.pipelines.encoding.patterns import spelt_bytes
 from textmill.pipelines.encoding.reference import (
-    WORD_TABLE,
     Backend,
     ReferenceBackend,
     Tokenizer,
@@ -38,15 +32,10 @@ from textmill.pipelines.encoding.tokenizer_files import (
     read_tokenizer_files,
 )
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.hub import find_on_hub
 from textmill.schemas.tokenizers.tokenizer_json import resolve_ids
 from textmill.schemas.typed_json import pause_collector
-
-# They import numba, which a process that only inspects a tokenizer does not need.
-_backend_of_parts = import_later("textmill.pipelines.encoding.tokenizer_types:backend_of_parts")
-_make_backend = import_later("textmill.pipelines.encoding.tokenizer_types:make_backend")
 
 _ANOTHER = "use another tokenizer"
 # Loading a fast backend takes 0.2 s of processor time for GPT-2's vocabulary, in which `tokenizers`
@@ -84,6 +73,7 @@ class LoadedTokenizer:
         tokenizer: bytes | Tokenizer,
         named_roles: Mapping[str, str] | None = None,
         *,
+        config: Mapping[str, Any] | None = None,
         place: str = "tokenizer.json",
     ):
         """Loads the bytes of a tokenizer.json, or takes over a parsed tokenizer.
@@ -92,6 +82,7 @@ class LoadedTokenizer:
           tokenizer: the bytes, canonical or not, or a `tokenizers.Tokenizer`, which is modified.
           named_roles: role to token, from metadata files; other roles get a common name, if the
             vocabulary has one.
+          config: the parsed tokenizer.json, if `tokenizer` was read from one.
           place: the name of the file in errors.
 
         Raises:
@@ -99,107 +90,41 @@ class LoadedTokenizer:
         """
         self._place = place
         self._named_roles = dict(named_roles or {})
-        self._unloaded_bytes = FAST_PAYS_BYTES  # to encode before a fast backend is loaded
-        self._source, self._kept = b"", None
-        if isinstance(tokenizer, bytes) and len(tokenizer) >= kept_tokenizer.LEAST_BYTES:
-            self._source = tokenizer
-            self._kept = kept_tokenizer.find(kept_tokenizer.key_of(tokenizer))
-        if self._kept is None:
-            self._facts = self._parse(tokenizer)
-        else:
-            self._facts = self._kept.values["facts"]
-        self.sha256: str = self._facts["sha256"]
-        self.vocab_size: int = self._facts["vocab_size"]
-        self.golden = tuple(
-            (text, tuple(ids))
-            for text, ids in zip(GOLDEN_TEXTS, self._facts["golden"], strict=True)
-        )
-        self.prefix_ids, self.suffix_ids = map(tuple, self._facts["surroundings"])
-        self._head: dict[str, Any] = self._facts["head"]
-        self._added = {token["id"]: token for token in self._head["added_tokens"]}
-        self.special_ids = self._roles()
-        special = {i for i, token in self._added.items() if token["special"]}
-        self.all_special_ids = tuple(sorted(special | set(self.special_ids.values())))
-
-    def _parse(self, tokenizer: bytes | Tokenizer) -> dict[str, Any]:
-        """Parses and checks a tokenizer; returns what `kept_tokenizer` keeps of it as JSON."""
-        place, config = self._place, None
         if isinstance(tokenizer, bytes):
             tokenizer, config = parse_tokenizer(tokenizer, place)
         self._tokenizer = tokenizer
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
+        self._unloaded_bytes = FAST_PAYS_BYTES  # to encode before a fast backend is loaded
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         with failures_as_data_errors(f"{place} cannot be written out", _ANOTHER):
-            self.json = tokenizer.to_str().encode()
-        self._config = config = canonical_config(self.json, config, place)
-        self.ids = resolve_ids(config, place)
-        if config["model"].get("dropout"):
+            self.json = self._tokenizer.to_str().encode()
+        self._config = canonical_config(self.json, config, place)
+        self.ids = resolve_ids(self._config, place)
+        self.sha256 = hashlib.sha256(self.json).hexdigest()
+        self.vocab_size = max(self.ids.values()) + 1
+        if self._config["model"].get("dropout"):
             raise DataError(
                 f"{place}: its BPE model sets dropout, so the same text gets different ids each "
                 'time; set "dropout": null'
             )
-        golden = encode_each(tokenizer, list(GOLDEN_TEXTS))
-        return {
-            "sha256": hashlib.sha256(self.json).hexdigest(),
-            "vocab_size": max(self.ids.values()) + 1,
-            "golden": golden,
-            "surroundings": self._surroundings(golden),
-            "head": {**config, "model": {**config["model"], "vocab": {}, "merges": []}},
-        }
-
-    @cached_property
-    def json(self) -> bytes:
-        """The canonical bytes of tokenizer.json."""
-        return self._arrays["json"].tobytes()
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """Token to id, added tokens included."""
-        tokens = json.loads(self._arrays["tokens"].tobytes())
-        return dict(zip(tokens, self._arrays["token_ids"].tolist(), strict=True))
-
-    @property
-    def _arrays(self) -> Mapping[str, np.ndarray]:
-        assert self._kept is not None  # else `_parse` has set what needs them
-        return self._kept.arrays
-
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return parse_tokenizer(self.json, self._place)[0]
-
-    @cached_property
-    def _config(self) -> dict[str, Any]:
-        return canonical_config(self.json, None, self._place)
-
-    def keep(self) -> None:
-        """Keeps what was made of a large tokenizer.json for later processes."""
-        if not self._source or self._kept is not None:
-            return
-        backend, reason = self._choice
-        arrays = {
-            "json": np.frombuffer(self.json, np.uint8),
-            "tokens": np.frombuffer(json.dumps([*self.ids]).encode(), np.uint8),
-            "token_ids": np.array([*self.ids.values()], np.int64),
-            "spelt": np.frombuffer(b"".join(self.token_bytes), np.uint8),
-            "spelt_offsets": np.append(0, np.cumsum([*map(len, self.token_bytes)])),
-        }
-        values = {"facts": self._facts, "backend": backend.name, "reason": reason}
-        if backend.name == WORD_TABLE:
-            table: Any = backend
-            values["plan"], parts = table.plan.parts()
-            arrays |= parts
-        keys = {kept_tokenizer.key_of(content) for content in (self._source, self.json)}
-        kept_tokenizer.keep(tuple(sorted(keys)), kept_tokenizer.KeptTokenizer(values, arrays))
+        self.special_ids = self._roles()
+        added = self._tokenizer.get_added_tokens_decoder()
+        special = {i for i, token in added.items() if token.special}
+        self.all_special_ids = tuple(sorted(special | set(self.special_ids.values())))
+        ids = encode_each(self._tokenizer, list(GOLDEN_TEXTS))
+        self.golden = tuple((text, tuple(i)) for text, i in zip(GOLDEN_TEXTS, ids, strict=True))
+        self.prefix_ids, self.suffix_ids = self._surroundings()
 
     def with_roles(self, special_ids: Mapping[str, int]) -> "LoadedTokenizer":
         """This tokenizer with the roles that a dataset records, if added tokens can have them.
 
         Metadata files, which a dataset does not contain, may have named these roles.
         """
+        added = self._tokenizer.get_added_tokens_decoder()
         differing = {role: i for role, i in special_ids.items() if self.special_ids.get(role) != i}
-        if not differing or not self._added.keys() >= {*differing.values()}:
+        if not differing or not added.keys() >= {*differing.values()}:
             return self
-        named = {role: self._added[i]["content"] for role, i in differing.items()}
+        named = {role: added[i].content for role, i in differing.items()}
         return LoadedTokenizer(self.json, named, place=self._place)
 
     def __reduce__(self) -> tuple:
@@ -212,7 +137,7 @@ class LoadedTokenizer:
         Returns:
           Its name; for `tokenizers` also why no faster one is used.
         """
-        if text_bytes < FAST_PAYS_BYTES and not self._is_quick:
+        if text_bytes < FAST_PAYS_BYTES:
             return "tokenizers, the fastest for input of this size"
         backend, reason = self._choice
         return f"{backend.name}, since {reason}" if reason else backend.name
@@ -232,16 +157,10 @@ class LoadedTokenizer:
         Raises:
           DataError: the tokenizer fails on a document.
         """
-        if not self._is_quick and text.nbytes <= self._unloaded_bytes:
+        if "_choice" not in vars(self) and text.nbytes <= self._unloaded_bytes:
             self._unloaded_bytes -= text.nbytes
             return ReferenceBackend(self._tokenizer).encode(text)
         return self._choice[0].encode(text)
-
-    @property
-    def _is_quick(self) -> bool:
-        """Whether the backend is loaded, or is kept and loads at once."""
-        is_kept = self._kept is not None and self._kept.values["backend"] == WORD_TABLE
-        return is_kept or "_choice" in vars(self)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
@@ -281,14 +200,12 @@ class LoadedTokenizer:
 
         Ids without a token have empty bytes.
         """
-        if self._kept is not None:
-            data, bounds = self._arrays["spelt"].tobytes(), self._arrays["spelt_offsets"].tolist()
-            return tuple(data[a:b] for a, b in zip(bounds, bounds[1:], strict=False))
         spelt = [b""] * self.vocab_size
         for token, i in self.ids.items():
             spelt[i] = token.encode()
         if self.is_byte_level:
-            plain = {token: i for token, i in self.ids.items() if i not in self._added}
+            added = self._tokenizer.get_added_tokens_decoder().keys()
+            plain = {token: i for token, i in self.ids.items() if i not in added}
             for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
                 spelt[i] = data
         return tuple(spelt)
@@ -320,16 +237,16 @@ class LoadedTokenizer:
     @property
     def continuing_prefix(self) -> str:
         """The mark of tokens that continue a word: WordPiece's "##"; "" if there is none."""
-        return self._head["model"].get("continuing_subword_prefix") or ""
+        return self._config["model"].get("continuing_subword_prefix") or ""
 
     @cached_property
     def is_byte_level(self) -> bool:
         """Whether tokens stand for bytes, written in `byte_characters`."""
-        return '"ByteLevel"' in json.dumps(self._head["pre_tokenizer"])  # quotes in texts are \\"
+        return '"ByteLevel"' in json.dumps(self._config["pre_tokenizer"])  # quotes in texts are \\"
 
     def _roles(self) -> dict[str, int]:
         """Role to id: the named token, else the first common name that no merge can produce."""
-        added = {token["content"] for token in self._added.values()}
+        added = {t.content for t in self._tokenizer.get_added_tokens_decoder().values()}
         roles = {}
         for role, names in COMMON_SPECIALS.items():
             named = self._named_roles.get(role)
@@ -347,9 +264,9 @@ class LoadedTokenizer:
                 roles[role] = self.ids[present[0]]
         return roles
 
-    def _surroundings(self, golden: list[list[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids that the post-processor adds before and after a text, found by encoding."""
-        bare = [(), *map(tuple, golden)]
+        bare = [(), *(ids for _, ids in self.golden)]
         with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
             full = [tuple(self._tokenizer.encode(text).ids) for text in ("", *GOLDEN_TEXTS)]
         added = full[0]
@@ -366,19 +283,7 @@ class LoadedTokenizer:
     @cached_property
     @pause_collector()
     def _choice(self) -> tuple[Backend, str]:
-        if self._kept is None:
-            return choose_backend(self._tokenizer, self._config, self._place)
-        values, arrays = self._kept
-        if values["backend"] == WORD_TABLE:
-            return _backend_of_parts(values["plan"], arrays, self._words), ""
-        reference = ReferenceBackend(self._tokenizer)
-        if values["backend"] == FastBackend.name:
-            return FastBackend(self.json, reference), ""
-        return reference, values["reason"]
-
-    def _words(self) -> Any:
-        """The `WordEncoder` for words that the word table leaves to `tokenizers`."""
-        return _make_backend(self._config, self._tokenizer).plan.words()
+        return choose_backend(self._tokenizer, self._config, self._place)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
@@ -393,8 +298,9 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     """
     found = find_on_hub(os.fspath(path), field="tokenizer")
     files = read_tokenizer_files(found.path)
-    tokenizer = LoadedTokenizer(files.data, files.named, place=files.place)
-    tokenizer.keep()
+    tokenizer = LoadedTokenizer(
+        files.tokenizer, files.named, config=files.config, place=files.place
+    )
     tokenizer.chat_templates, tokenizer.settings = files.chat_templates, files.settings
     tokenizer.recorded = found.recorded
     return tokenizer

@@ -67,14 +67,16 @@ class TokenizerFiles:
     """The content of a tokenizer's files.
 
     Attributes:
-      data: the tokenizer.json, or what was made of other files; not yet checked.
+      tokenizer: the tokenizer, not yet checked.
+      config: the parsed tokenizer.json, or what was made of other files.
       named: role to token, from special_tokens_map.json and tokenizer_config.json.
       place: the file to name in errors.
       chat_templates: name to template; one without a name is "default".
       settings: the fields of tokenizer_config.json that a dataset's copy keeps.
     """
 
-    data: bytes
+    tokenizer: Tokenizer
+    config: dict[str, Any]
     named: dict[str, str]
     place: str
     chat_templates: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +94,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         return _from_store(path)
     is_file = os.path.isfile(path)
     if is_file and not path.endswith(WHOLE):
-        return TokenizerFiles(_read(path), {}, path)
+        return TokenizerFiles(*parse_tokenizer(_read(path), path), {}, path)
     if not is_file and not os.path.isdir(path):
         raise UsageError(
             f"{flag('tokenizer', path)}: there is no such file or directory; {_remedy()}"
@@ -112,7 +114,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
             f"{flag('tokenizer', path)}: the directory has neither tokenizer.json nor vocab.json "
             f"with merges.txt nor vocab.txt (it holds {names}); {_remedy()}"
         )
-    return TokenizerFiles(data, place=place, **_read_beside(folder))
+    return TokenizerFiles(*parse_tokenizer(data, place), place=place, **_read_beside(folder))
 
 
 def _from_store(path: str) -> TokenizerFiles:

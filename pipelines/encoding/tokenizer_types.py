@@ -6,7 +6,6 @@ therefore not always a word of a language: it may be ` dog`, `ing`, or a whole l
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -18,12 +17,6 @@ from textmill.pipelines.encoding.normal_text import NORMALIZERS
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
 from textmill.pipelines.encoding.reference import Tokenizer, normalizers, pre_tokenizers
 from textmill.pipelines.encoding.splitter import split_by
-from textmill.pipelines.encoding.word_loop import (
-    BYTE_MERGES,
-    CHARACTER_MERGES,
-    PIECES,
-    WordModel,
-)
 from textmill.pipelines.encoding.word_merges import (
     merges_of_bytes,
     merges_of_characters,
@@ -35,7 +28,6 @@ from textmill.pipelines.encoding.word_table import (
     Prefix,
     WordEncoder,
     WordTableBackend,
-    table_of,
 )
 
 Config = Mapping[str, Any]
@@ -98,17 +90,6 @@ def make_backend(config: Config, tokenizer: Tokenizer) -> WordTableBackend | str
     return reason
 
 
-def backend_of_parts(
-    values: Config, arrays: Mapping[str, np.ndarray], words: Callable[[], WordEncoder]
-) -> WordTableBackend:
-    """The word table of a plan that `EncodingPlan.parts` took apart."""
-    return WordTableBackend(EncodingPlan.of_parts(values, arrays, words))
-
-
-def _encoder(tokenizer: Tokenizer) -> Callable[[], WordEncoder]:
-    return cache(partial(WordEncoder, tokenizer))
-
-
 def _refuse(reason: str) -> NoReturn:
     raise NoPlan(reason)
 
@@ -144,10 +125,10 @@ def _plan_byte_level(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     raw, normalized = _added_tokens(config, tokenizer)
     return EncodingPlan(
         _splitter(patterns),
-        _encoder(words),
+        WordEncoder(words),
         raw,
-        model=WordModel(BYTE_MERGES, merges_of_bytes(model)),
-        whole=table_of(*whole_words(model["vocab"])) if model.get("ignore_merges") else None,
+        model=merges_of_bytes(model),
+        whole=whole_words(model["vocab"]) if model.get("ignore_merges") else None,
         normalizers=tuple(normal),
         normalized=normalized,
         prefix=prefix if begins_with_space or last["add_prefix_space"] else None,
@@ -203,10 +184,9 @@ def _plan_word_piece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     pattern = bert_words(chinese_apart=chinese_apart)
     raw, normalized = _added_tokens(config, tokenizer)
     words = _without_added(tokenizer)
-    pieces = pieces_of(config["model"], words)
-    model = WordModel(PIECES, pieces=pieces) if pieces else WordModel()
+    model = pieces_of(config["model"], words)
     return EncodingPlan(
-        _splitter([pattern]), _encoder(words), raw, model=model, normalized=normalized
+        _splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized
     )
 
 
@@ -231,10 +211,9 @@ def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     clinging = _as_set(_clinging(tokenizer))
     pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
     words, touching = _without_added(tokenizer), _touching(config)
-    pieces = None if touching is None else pieces_of(config["model"], words, touching)
-    model = WordModel(PIECES, pieces=pieces) if pieces else WordModel()
+    model = None if touching is None else pieces_of(config["model"], words, touching)
     return EncodingPlan(
-        _splitter([pattern]), _encoder(words), raw, model=model, normalized=normalized
+        _splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized
     )
 
 
@@ -288,12 +267,11 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     raw, normalized = _added_tokens(config, tokenizer)
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
     prefix = _sentencepiece_prefix(config)
-    merges = merges_of_characters(model, _SPACE)
     return EncodingPlan(
         _splitter([pattern]),
-        _encoder(words),
+        WordEncoder(words),
         raw,
-        model=WordModel(CHARACTER_MERGES, merges) if merges else WordModel(),
+        model=merges_of_characters(model, _SPACE),
         normalized=normalized,
         prefix=prefix,
     )

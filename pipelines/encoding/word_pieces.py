@@ -7,7 +7,7 @@ Node 0 is the root of pieces that begin a word, node 1 that of pieces that conti
 The normal form of a character is an int64: up to seven bytes, the first the lowest, and above them
 `kind << 4 | their number`. A word with a character of kind ASKED is left to `tokenizers`.
 
-Legend: N bytes of text, V tokens of the vocabulary, S edges (a power of two).
+Legend: N bytes of text, W words of a chunk, V tokens of the vocabulary, S edges (a power of two).
 """
 
 import unicodedata
@@ -18,21 +18,24 @@ import numpy as np
 from numba import types
 
 from textmill.pipelines.encoding.reference import Tokenizer
-from textmill.pipelines.encoding.word_slots import BYTES, INTS, LEFT, MOST, ODD
+from textmill.pipelines.encoding.word_loop import KEPT
+from textmill.pipelines.encoding.word_slots import ODD
 from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.rows.ragged import Ragged
 
 FORMS = 0x2028  # code points that may have a normal form
 ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds of characters; WHITE only before a word
 UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: id (~id: left), most characters of a word, its prefix
+LEFT = -1  # instead of a number of ids: `tokenizers` must encode the word
+ROOM = 16  # most bytes of a normal form, with the mark before it
 
-_EDGES = types.Array(types.int32, 2, "C", readonly=True)
-_SCORES = types.Array(types.float64, 1, "C", readonly=True)
-PIECE_TABLES = types.Tuple((INTS, _EDGES, INTS, _SCORES, INTS))
-_NONE = np.zeros(0, np.int64)
-NO_PIECES = _NONE, np.zeros((0, 2), np.int32), _NONE, np.zeros(0), _NONE
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+_EDGES = types.int32[:, ::1]
+_TRIE = types.Tuple((_EDGES, types.int64[::1]))
 _KNOWN = (*range(0x530), *range(0x2010, 0x2028))  # Latin, Greek, Cyrillic, and quotation marks
 _KINDS = "LNPSZ"  # categories whose characters in `_KNOWN` never join with their neighbours
-_FORM_BYTES = MOST // 2 - 1  # of a form, and of the mark before it
+_FORM_BYTES = 7
 _MOST_BYTES = 1 << 22  # of all tokens: node << 8 | byte of the trie must fit in 31 bits
 _UNKNOWN_PENALTY = 10.0  # below the lowest score
 _OPTIONS = {
@@ -41,9 +44,52 @@ _OPTIONS = {
 }
 
 
-def pieces_of(
-    model: Mapping[str, Any], words: Tokenizer, touching: str = ""
-) -> tuple[np.ndarray, ...] | None:
+class Pieces:
+    """A WordPiece or Unigram model as a `WordModel`, for words of common characters."""
+
+    def __init__(self, model: Mapping[str, Any], forms: np.ndarray, mark: int):
+        """Takes the model of a tokenizer.json and the normal forms of characters, int64[FORMS]."""
+        if model["type"] == "WordPiece":
+            tokens, scores = model["vocab"], []
+            prefix = model["continuing_subword_prefix"]
+            unknown, longest = tokens.get(model["unk_token"], -1), model["max_input_chars_per_word"]
+            later = {t[len(prefix) :]: i for t, i in tokens.items() if t.startswith(prefix)}
+        else:
+            tokens = {token: i for i, (token, _) in enumerate(model["vocab"])}
+            scores = [score for _, score in model["vocab"]]
+            # Only with such scores could several unknown characters together be a token.
+            is_left = model["byte_fallback"] or min(scores) >= _UNKNOWN_PENALTY
+            unknown, longest, later = model["unk_id"], 0, {}
+            unknown = ~unknown if is_left else unknown
+            scores.append(min(scores) - _UNKNOWN_PENALTY)
+        self._forms, self._scores = forms, np.array(scores, np.float64)
+        self._rules = np.array([unknown, min(longest, 1 << 62), mark])
+        roots = np.repeat([0, 1], [len(tokens), len(later)])
+        ids = np.array([*tokens.values(), *later.values()], np.int64)
+        letters, offsets = _joined([token.encode() for token in (*tokens, *later)])
+        most = len(letters) + 2
+        while True:  # the first trie has a node per letter, the second only those in use
+            edges = np.full((2 << most.bit_length(), 2), -1, np.int32)
+            self._trie = edges, np.full(most, -1, np.int64)
+            nodes = enter_pieces(letters, offsets, roots, ids, self._trie)
+            if nodes == most:
+                break
+            most = nodes
+
+    def encode(
+        self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
+    ) -> tuple[Ragged, np.ndarray]:
+        """See `WordModel`."""
+        ids = np.empty(ROOM * int((starts[words + 1] - starts[words]).sum()), np.uint32)
+        offsets, left = np.empty(len(words) + 1, np.int64), np.empty(len(words), bool)
+        chunk, trie = (data, starts, words), self._trie
+        total = encode_pieces(
+            chunk, self._forms, trie, self._scores, self._rules, ids, offsets, left
+        )
+        return Ragged(ids[:total], offsets), np.flatnonzero(left)
+
+
+def pieces_of(model: Mapping[str, Any], words: Tokenizer, touching: str = "") -> Pieces | None:
     """The pieces of a model; None if they could not encode words as the model does.
 
     Args:
@@ -70,36 +116,7 @@ def pieces_of(
     forms = np.zeros(FORMS, np.int64)
     for point in _KNOWN:
         forms[point] = _form_of(chr(point), mark, split, touching)
-    return _piece_tables(model, forms, _packed(WITHIN, mark))
-
-
-def _piece_tables(model: Mapping[str, Any], forms: np.ndarray, mark: int) -> tuple[np.ndarray, ...]:
-    """Takes the model of a tokenizer.json and the normal forms of characters, int64[FORMS]."""
-    if model["type"] == "WordPiece":
-        tokens, scores = model["vocab"], []
-        prefix = model["continuing_subword_prefix"]
-        unknown, longest = tokens.get(model["unk_token"], -1), model["max_input_chars_per_word"]
-        later = {t[len(prefix) :]: i for t, i in tokens.items() if t.startswith(prefix)}
-    else:
-        tokens = {token: i for i, (token, _) in enumerate(model["vocab"])}
-        scores = [score for _, score in model["vocab"]]
-        # Only with such scores could several unknown characters together be a token.
-        is_left = model["byte_fallback"] or min(scores) >= _UNKNOWN_PENALTY
-        unknown, longest, later = model["unk_id"], 0, {}
-        unknown = ~unknown if is_left else unknown
-        scores.append(min(scores) - _UNKNOWN_PENALTY)
-    rules = np.array([unknown, min(longest, 1 << 62), mark])
-    roots = np.repeat([0, 1], [len(tokens), len(later)])
-    ids = np.array([*tokens.values(), *later.values()], np.int64)
-    letters, offsets = _joined([token.encode() for token in (*tokens, *later)])
-    most = len(letters) + 2
-    while True:  # the first trie has a node per letter, the second only those in use
-        edges = np.full((2 << most.bit_length(), 2), -1, np.int32)
-        ends = np.full(most, -1, np.int64)
-        nodes = enter_pieces(letters, offsets, roots, ids, edges, ends)
-        if nodes == most:
-            return forms, edges, ends, np.array(scores, np.float64), rules
-        most = nodes
+    return Pieces(model, forms, _packed(WITHIN, mark))
 
 
 def _form_of(character: str, mark: str, split: Callable[[str], list[str]], touching: str) -> int:
@@ -146,8 +163,8 @@ def _slot(edges, node, byte):
     return slot
 
 
-@entry(types.int64(BYTES, INTS, INTS, INTS, types.int32[:, ::1], types.int64[::1]))
-def enter_pieces(letters, offsets, roots, ids, edges, ends):
+@entry(types.int64(_BYTES, _INTS, _INTS, _INTS, _TRIE))
+def enter_pieces(letters, offsets, roots, ids, trie):
     """Fills the trie; if a piece occurs twice, the last one counts.
 
     Args:
@@ -155,12 +172,12 @@ def enter_pieces(letters, offsets, roots, ids, edges, ends):
       offsets: int64[pieces + 1], where each piece begins in `letters`.
       roots: int64[pieces], 0 or 1.
       ids: int64[pieces].
-      edges: int32[S, 2], all -1.
-      ends: int64[nodes], all -1; receives the id of the piece that ends at a node.
+      trie: edges int32[S, 2], and the id of the piece that ends at a node, int64[nodes]; all -1.
 
     Returns:
       The number of nodes.
     """
+    edges, ends = trie
     nodes = 2
     for piece in range(ids.size):
         node = roots[piece]
@@ -176,8 +193,9 @@ def enter_pieces(letters, offsets, roots, ids, edges, ends):
 
 
 @inner
-def _longest_pieces(text, edges, ends, rules, ids, total):
+def _longest_pieces(text, trie, rules, ids, total):
     """WordPiece: takes the longest piece at the beginning, then again after it, to the end."""
+    edges, ends = trie
     characters, number, place, size = 0, 0, 0, text.size
     for j in range(size):
         characters += text[j] & 0xC0 != 0x80
@@ -210,15 +228,15 @@ def _offer(path, place, stop, score, piece):
 
 
 @inner
-def _best_pieces(text, edges, ends, scores, unknown, path, ids, total):
+def _best_pieces(text, trie, scores, unknown, path, ids, total):
     """Unigram: the pieces with the highest sum of scores, the first found if several are equal.
 
     The order and the floating-point type are those of `tokenizers`, since they decide ties. Several
     unknown characters in a row become one id.
     """
-    best, begins, found = path
+    edges, ends = trie
+    _, begins, found = path
     place, size = 0, text.size
-    best[0] = 0.0
     for j in range(1, size + 1):
         begins[j] = -1
     while place < size:
@@ -297,38 +315,54 @@ def _write(data, place, stop, forms, mark, text, bounds):
     return parts if parts > 0 else LEFT
 
 
-@inner
-def encode_pieces(data, start, stop, tables, scratch, ids, place):
-    """Encodes a word of known characters; LEFT if it has others. See `_encode_word` of the loop.
+@entry(
+    types.int64(
+        types.Tuple((_BYTES, _INTS, _INTS)),
+        _INTS,
+        _TRIE,
+        types.float64[::1],
+        _INTS,
+        types.uint32[::1],
+        types.int64[::1],
+        types.boolean[::1],
+    )
+)
+def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
+    """Encodes words of known characters; leaves the others to `tokenizers`.
 
     Args:
-      data: uint8[N].
-      start: where the word begins.
-      stop: where it ends.
-      tables: the normal forms of characters, int64[FORMS]; edges and ends of `enter_pieces`; the
-        scores of tokens, float64[V + 1], the last that of an unknown character, of size 0 for
-        WordPiece; rules, int64[3].
-      scratch: int64[5, MOST * KEPT + 1].
-      ids: uint32, receives the ids.
-      place: where they begin.
+      chunk: text uint8[N]; where words start in it, int64[W + 1]; the words to encode,
+        int64[words], each of at most KEPT bytes.
+      forms: int64[FORMS], the normal forms of characters.
+      trie: the trie of `enter_pieces`.
+      scores: float64[V + 1], the scores of tokens, the last that of an unknown character; of size 0
+        for WordPiece.
+      rules: int64[3].
+      ids: uint32 of at least ROOM elements per byte, receives the ids of all words.
+      offsets: int64[words + 1], receives where the ids of each word begin.
+      left: bool[words], receives which words are left to `tokenizers`; they get no ids here.
 
     Returns:
-      The number of ids, or LEFT.
+      The number of ids.
     """
-    forms, edges, ends, scores, rules = tables
-    text, bounds = scratch[0], scratch[1]
-    path = scratch[2].view(np.float64), scratch[3], scratch[4]
-    parts = _write(data, start, stop, forms, rules[MARK], text, bounds)
+    data, starts, words = chunk
+    text, bounds = np.empty(ROOM * KEPT, np.uint8), np.empty(KEPT + 1, np.int64)
+    path = np.empty(ROOM * KEPT), np.empty(ROOM * KEPT, np.int64), np.empty(ROOM * KEPT, np.int64)
+    path[0][0] = 0.0
     total = 0
-    for part in range(parts):
-        word = text[bounds[part] : bounds[part + 1]]
-        if scores.size == 0:
-            number = _longest_pieces(word, edges, ends, rules, ids, place + total)
-        else:
-            number = _best_pieces(
-                word, edges, ends, scores, rules[UNKNOWN], path, ids, place + total
-            )
-        if number == LEFT:
-            return LEFT
-        total += number
-    return total if parts >= 0 else LEFT
+    for k in range(words.size):
+        offsets[k], end = total, total
+        first, stop = starts[words[k]], starts[words[k] + 1]
+        number = _write(data, first, stop, forms, rules[MARK], text, bounds)
+        left[k] = number < 0
+        for part in range(number):
+            word = text[bounds[part] : bounds[part + 1]]
+            if scores.size == 0:
+                found = _longest_pieces(word, trie, rules, ids, end)
+            else:
+                found = _best_pieces(word, trie, scores, rules[UNKNOWN], path, ids, end)
+            left[k] |= found < 0
+            end += max(found, 0)
+        total = total if left[k] else end
+    offsets[words.size] = total
+    return total

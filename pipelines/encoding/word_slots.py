@@ -41,11 +41,6 @@ def _prefetch(context: Any, rows: Any, row: Any) -> Any:
 prefetch: Any = intrinsic(_prefetch)
 
 
-BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-INTS = types.Array(types.int64, 1, "C", readonly=True)
-KEPT = 256  # bytes of the longest word that is kept
-MOST = 16  # ids of a word for each of its bytes
-LEFT = -1  # instead of a number of ids: `tokenizers` must encode the word
 LOW, HIGH = range(2)  # slots[S, 2 and more]
 USED, LONG = range(2)  # at[2 and more]: slots in use, long words
 SHORT = 15  # bytes of the longest word that fits into the key

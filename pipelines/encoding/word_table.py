@@ -4,51 +4,28 @@ It is exact by construction: a plan cuts words where no token can reach across, 
 word come from `tokenizers` or from a compiled loop that gives the same ids.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.encoding import word_loop
+from textmill.pipelines.encoding import word_loop, word_slots
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.normal_text import normalize_pieces
-from textmill.pipelines.encoding.reference import (
-    WORD_TABLE,
-    AddedToken,
-    Tokenizer,
-    encode_each,
-)
+from textmill.pipelines.encoding.reference import AddedToken, Tokenizer, encode_each
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
-from textmill.pipelines.encoding.word_loop import (
-    ASK,
-    ASKED,
-    CHUNK,
-    DOCUMENT,
-    FULL,
-    PLACE,
-    POOL,
-    TAKEN,
-    WORD,
-    WRITE,
-    WordModel,
-    encode_words,
-    enter_words,
-    give_ids,
-    new_block,
-)
-from textmill.pipelines.encoding.word_slots import KEPT, LONG, MOST, SHORT, USED, move_slots
+from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
+from textmill.pipelines.encoding.word_slots import LONG, USED
 from textmill.pipelines.host.compiled import overlapping_eights
 from textmill.pipelines.rows.ragged import Ragged, grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 
 _BATCH_BYTES = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
 _MOST_BYTES = 256 << 20  # a larger table is cleared
+_FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
 _END = "\U0010fffd\U0010fffe"  # ends each of several joined words; text hardly ever contains it
 _JOINED = 50  # words that are joined to a text
-_NONE = np.zeros(0, np.int64)
 _BYTES_A_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
 
 
@@ -65,15 +42,6 @@ class Prefix:
     text: bytes
     unless: tuple[bytes, ...] = ()
     first: bool = False
-
-    def spelt(self) -> tuple[str, list[str], bool]:
-        """The attributes, as values that JSON can hold."""
-        return self.text.decode(), [begin.decode() for begin in self.unless], self.first
-
-    @classmethod
-    def of_spelt(cls, text: str, unless: Sequence[str], first: bool) -> "Prefix":
-        """The prefix with the attributes that `spelt` returns."""
-        return cls(text.encode(), tuple(begin.encode() for begin in unless), first)
 
     def put(
         self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray
@@ -106,72 +74,49 @@ def _begin_with(data: np.ndarray, starts: np.ndarray, text: bytes) -> np.ndarray
     return same
 
 
+class WordModel(Protocol):
+    """Encodes words in a compiled loop."""
+
+    def encode(
+        self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
+    ) -> tuple[Ragged, np.ndarray]:
+        """Encodes words of a chunk of text.
+
+        Args:
+          data: UTF-8, uint8[bytes].
+          starts: int64[W + 1], where words start in `data`, and where the last ends.
+          words: int64, the words to encode, each of at most KEPT bytes.
+
+        Returns:
+          The ids of each; and the indices in `words` of those left to `tokenizers`, without ids.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class EncodingPlan:
     """How a tokenizer's text is cut into words, and how words are encoded.
 
     Attributes:
       splitter: cuts the text between added tokens into words.
-      words: makes what encodes a word alone as the tokenizer does within a text.
+      words: encodes a word alone as the tokenizer does within a text.
       added: added tokens that are matched in the raw text.
-      model: encodes words in the compiled loop, or leaves them to `words`.
-      whole: the table of words that are known at the start, since `model` would give them other
-        ids: see `table_of`.
+      model: encodes words in a compiled loop, if there is one.
+      whole: bytes, offsets and ids of words that are entered at the start, since `model` would give
+        them other ids.
       normalizers: those of `normal_text.NORMALIZERS` that are applied before words are cut.
       normalized: added tokens that are matched in normalized text.
       prefix: text before the remaining pieces.
     """
 
     splitter: Splitter
-    words: "Callable[[], WordEncoder]"
+    words: "WordEncoder"
     added: AddedTokens
-    model: WordModel = WordModel()
-    whole: tuple[np.ndarray, ...] | None = None
+    model: WordModel | None = None
+    whole: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     normalizers: tuple[str, ...] = ()
     normalized: AddedTokens | None = None
     prefix: Prefix | None = None
-
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """All but `words`, as values that JSON can hold, and as arrays."""
-        groups = {
-            f"pattern {i}": [*t, shifts] for i, (t, shifts) in enumerate(self.splitter.tables)
-        }
-        kind, *tables = self.model
-        groups |= {"merges": tables[0], "pieces": tables[1], "whole": self.whole or ()}
-        values = {
-            "arrays": {name: len(arrays) for name, arrays in groups.items()},
-            "model": kind,
-            "added": self.added.tokens,
-            "normalized": self.normalized and self.normalized.tokens,
-            "normalizers": self.normalizers,
-            "prefix": self.prefix and self.prefix.spelt(),
-        }
-        numbered = ((f"{n} {i}", a) for n, arrays in groups.items() for i, a in enumerate(arrays))
-        return values, dict(numbered)
-
-    @classmethod
-    def of_parts(
-        cls,
-        values: Mapping[str, Any],
-        arrays: Mapping[str, np.ndarray],
-        words: "Callable[[], WordEncoder]",
-    ) -> "EncodingPlan":
-        """The plan that `parts` took apart."""
-        groups = {
-            name: tuple(arrays[f"{name} {i}"] for i in range(number))
-            for name, number in values["arrays"].items()
-        }
-        merges, pieces, whole = map(groups.pop, ("merges", "pieces", "whole"))
-        return cls(
-            Splitter([(tables[:-1], tables[-1]) for tables in groups.values()]),
-            cache(words),
-            AddedTokens(values["added"]),
-            model=WordModel(values["model"], merges, pieces),
-            whole=whole or None,
-            normalizers=tuple(values["normalizers"]),
-            normalized=values["normalized"] and AddedTokens(values["normalized"]),
-            prefix=values["prefix"] and Prefix.of_spelt(*values["prefix"]),
-        )
 
 
 class WordEncoder:
@@ -207,11 +152,11 @@ class WordEncoder:
 class WordTableBackend:
     """Encodes by a plan. Thread-safe: each call takes a free table, or creates one."""
 
-    name = WORD_TABLE
+    name = "word table"
 
     def __init__(self, plan: EncodingPlan):
-        """Starts without tables; `plan` is an attribute, too."""
-        self.plan = plan
+        """Starts without tables."""
+        self._plan = plan
         self._tables: list[WordTable] = []
 
     def encode(self, text: pa.LargeStringArray) -> Ragged:
@@ -219,13 +164,13 @@ class WordTableBackend:
         try:
             table = self._tables.pop()
         except IndexError:
-            table = WordTable(self.plan)
+            table = WordTable(self._plan)
         parts = [self._encode_batch(table, batch) for batch in slices(text, _BATCH_BYTES)]
         self._tables.append(table)  # not after an error, which may leave words without ids
         return Ragged.joined(parts)
 
     def _encode_batch(self, table: "WordTable", text: pa.LargeStringArray) -> Ragged:
-        plan = self.plan
+        plan = self._plan
 
         def encode_raw(data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray) -> Ragged:
             if plan.normalizers:
@@ -249,45 +194,64 @@ class WordTable:
     def __init__(self, plan: EncodingPlan):
         """Starts with an empty table, or with the words of `plan.whole`."""
         self._plan = plan
-        self._starts, self._asked = np.empty(ROOM, np.int64), np.empty((3, ROOM), np.int64)
-        self._block = new_block()
+        self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
+        answers = np.empty((ROOM, 2), np.int64)
+        self._chunk = self._scratch, np.empty(ROOM, np.int64), answers, answers.view(np.uint32)
         self._clear()
 
     def encode(self, data: np.ndarray, offsets: np.ndarray) -> Ragged:
         """The ids of pieces of text, data[offsets[i] : offsets[i + 1]]."""
         ids = np.empty(len(data) // _BYTES_A_TOKEN + 64, np.uint32)
-        id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(5, np.int64)
+        id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(4, np.int64)
         text, splitter = (data, overlapping_eights(data)), self._plan.splitter
-        model = tuple(self._plan.model)
-        unkept = _NONE
+        starts, unkept = self._starts, _FEW
         for pieces in splitter.cut_before(data, offsets):
             if len(pieces) < 2:
                 continue
-            cutting = pieces, *splitter.last, self._starts, begin(pieces, self._starts)
-            written[[WORD, CHUNK]] = 0
-            reason = None
-            while reason != word_loop.DONE:
-                table = (self._slots, self._numbers), self._long(), self._pool, self._at
+            cutting = pieces, *splitter.last, starts, begin(pieces, starts)
+            stage = word_loop.CUT
+            while True:
+                table = self._slots, self._long(), self._pool, self._at
                 out = offsets, ids, id_offsets, written
-                reason = encode_words(
-                    text, cutting, table, model, (self._asked, unkept), self._block, out
+                stage = word_loop.encode_words(
+                    stage, text, cutting, table, self._chunk, unkept, out
                 )
-                if reason == FULL:
-                    self._make_room()
-                    unkept, written[TAKEN] = _NONE, 0  # the pool may be empty now
-                elif reason == ASK:
-                    unkept = self._ask(data)
-                elif reason == WRITE:
+                if stage == word_loop.DONE:
+                    break
+                own = starts[: written[word_loop.CHUNK] + 1]
+                if stage == word_loop.FIND:
+                    self._make_room(len(own) - 1, int(own[-1] - own[0]))
+                elif stage == word_loop.FILL:
+                    unkept = tuple(self._fill(data, own))
+                else:
                     ids = np.append(ids, np.empty(max(len(ids), 1 << 16), np.uint32))
-        place = written[PLACE]
-        id_offsets[written[DOCUMENT] + 1 :] = place
+        place = written[word_loop.PLACE]
+        id_offsets[written[word_loop.DOCUMENT] + 1 :] = place
         return Ragged(ids[:place], id_offsets)
 
     def _clear(self) -> None:
-        whole = self._plan.whole or _tables_of(20_000, 1 << 10, 1 << 14)
-        self._slots, self._long_starts, self._long_words, self._at = map(np.copy, whole)
+        self._slots = np.zeros((1 << 16, 4), np.int64)
         self._numbers = self._slots.view(np.uint32)
+        self._long_starts = np.zeros(1 << 10, np.int64)
+        self._long_words = np.zeros(1 << 14, np.uint8)
         self._pool = np.zeros(1 << 14, np.uint32)
+        self._at = np.zeros(6, np.int64)
+        if self._plan.whole is not None:
+            self._enter(*self._plan.whole)
+
+    def _enter(self, data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> None:
+        """Enters words of one id each."""
+        number = len(starts) - 1
+        self._scratch = np.empty((4, number), np.int64)
+        becomes = np.empty(number, np.int64), np.empty((number, 2), np.int64)
+        self._make_room(number, int(starts[-1] - starts[0]))
+        tables = self._slots, self._long(), self._at
+        word_loop.find_words(
+            data, overlapping_eights(data), starts, *tables, self._scratch, becomes
+        )
+        words, slots = self._new()
+        self._give_ids(slots, ids[words], np.arange(len(words) + 1))
+        self._scratch = self._chunk[0]
 
     def _long(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._long_starts, self._long_words, overlapping_eights(self._long_words)
@@ -296,71 +260,50 @@ class WordTable:
         arrays = self._slots, self._long_starts, self._long_words, self._pool
         return sum(array.nbytes for array in arrays)
 
-    def _make_room(self) -> None:
-        """Makes room for more words."""
+    def _make_room(self, words: int, size: int) -> None:
+        """Makes room for a number of words, all new, with `size` bytes together."""
         if self._bytes() > _MOST_BYTES:
             self._clear()
         used, long = int(self._at[USED]), int(self._at[LONG])
-        if 2 * (used + 1) >= len(self._slots):
-            larger = np.zeros((2 * len(self._slots), 4), np.int64)
-            move_slots(self._slots, larger)
+        number = len(self._slots)
+        while 2 * (used + words + 1) > number:
+            number *= 2
+        if number > len(self._slots):
+            larger = np.zeros((number, 4), np.int64)
+            word_slots.move_slots(self._slots, larger)
             self._slots, self._numbers = larger, larger.view(np.uint32)
-        self._long_starts = grow(self._long_starts, long + 1, 2)
-        self._long_words = grow(self._long_words, int(self._long_starts[long]), KEPT)
-        self._pool = grow(self._pool, int(self._at[POOL]), MOST * KEPT)
+        size = min(size, words * word_loop.KEPT)
+        start = int(self._long_starts[long])
+        self._long_starts = grow(self._long_starts, long + 1, size // word_slots.SHORT + 1)
+        self._long_words = grow(self._long_words, start, size)
 
-    def _ask(self, data: np.ndarray) -> np.ndarray:
-        """Gives words the ids of `tokenizers`; returns where those of words without a slot are."""
-        starts, stops, slots = self._asked[:, : self._at[ASKED]]
-        spans = zip(starts.tolist(), stops.tolist(), strict=True)
-        texts = [data[start:stop].tobytes().decode() for start, stop in spans]
-        ids, offsets = self._plan.words().encode(texts)
-        pool = int(self._at[POOL])
-        self._pool = grow(self._pool, pool, len(ids))
-        self._pool[pool : pool + len(ids)] = ids
-        self._at[POOL] += len(ids)
-        offsets = offsets + pool
-        give_ids(slots, offsets, (self._slots, self._numbers), self._pool)
-        return np.stack([offsets[:-1], offsets[1:]], axis=1)[slots < 0].ravel()
+    def _new(self) -> tuple[np.ndarray, np.ndarray]:
+        """The new words of the chunk, and their slots."""
+        new = self._at[NEW]
+        return self._scratch[word_loop.NEW_WORDS, :new], self._scratch[word_loop.NEW_SLOTS, :new]
 
+    def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Enters the ids of new words; returns the ids of words that are too long to be kept."""
+        words, slots = self._new()
+        left, model = np.arange(len(words)), self._plan.model
+        if len(words) and model is not None:
+            ids, left = model.encode(data, starts, words)
+            self._give_ids(slots, *ids)
+        if len(left):
+            self._give_ids(slots[left], *self._ask(data, starts, words[left]))
+        unkept = self._scratch[word_loop.UNKEPT_WORDS, : self._at[UNKEPT]]
+        return self._ask(data, starts, unkept) if len(unkept) else _FEW
 
-def _tables_of(words: int, long: int, size: int) -> tuple[np.ndarray, ...]:
-    """Empty slots, starts and bytes of long words, and at.
+    def _ask(self, data: np.ndarray, starts: np.ndarray, words: np.ndarray) -> Ragged:
+        """The ids of words by `tokenizers`."""
+        begins, ends = starts[words].tolist(), starts[words + 1].tolist()
+        texts = [
+            data[begin:end].tobytes().decode() for begin, end in zip(begins, ends, strict=True)
+        ]
+        return self._plan.words.encode(texts)
 
-    Args:
-      words: how many to make room for.
-      long: how many of them may be long.
-      size: of the long ones, in bytes.
-    """
-    slots = np.zeros((2 << words.bit_length(), 4), np.int64)
-    return (
-        slots,
-        np.zeros(long + 3, np.int64),
-        np.zeros(size + KEPT, np.uint8),
-        np.zeros(4, np.int64),
-    )
-
-
-def table_of(data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, ...]:
-    """A table of words of one id each, for `EncodingPlan.whole`.
-
-    Args:
-      data: the words joined, uint8.
-      starts: where they begin, int64[words + 1].
-      ids: uint32[words].
-    """
-    sizes = np.diff(starts)
-    is_long = sizes > SHORT
-    tables = _tables_of(len(ids), int(is_long.sum()), int(sizes[is_long].sum()))
-    slots, long_starts, long_words, at = tables
-    views, long = (slots, slots.view(np.uint32)), (long_starts, long_words)
-    enter_words(
-        data,
-        overlapping_eights(data),
-        starts,
-        ids,
-        views,
-        (*long, overlapping_eights(long_words)),
-        at,
-    )
-    return tables
+    def _give_ids(self, slots: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> None:
+        self._pool = grow(self._pool, int(self._at[POOL]), len(ids))
+        word_loop.fill_slots(
+            slots, ids, offsets, (self._slots, self._numbers), self._pool, self._at
+        )

@@ -20,7 +20,7 @@ _inner: list[Callable] = []  # functions not yet registered with numba
 _lock = threading.Lock()
 
 
-def entry(*signature: Any, allocates: bool = True) -> Callable[[Callable], Callable]:
+def entry(*signature: Any) -> Callable[[Callable], Callable]:
     """Compiles a loop that Python calls.
 
     Machine code is cached on disk, if a cache directory is writable, until the loop changes or
@@ -29,12 +29,10 @@ def entry(*signature: Any, allocates: bool = True) -> Callable[[Callable], Calla
     Args:
       signature: numba signature of the loop, or a function of `numba.types` that returns it; by
         default numba compiles for the types of the arguments.
-      allocates: whether the loop makes arrays. If not, numba does not count references to those
-        that the loop passes to its functions, which takes a tenth of a microsecond a call.
     """
 
     def make_lazy(function: Callable) -> Callable:
-        compiled = functools.cache(lambda: _compile(function, signature, allocates))
+        compiled = functools.cache(lambda: _compile(function, signature))
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
@@ -134,7 +132,7 @@ def _digest(function: Callable) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(function: Callable, signature: tuple[Any, ...], allocates: bool) -> Callable:
+def _compile(function: Callable, signature: tuple[Any, ...]) -> Callable:
     with _lock:
         numba = _import_numba()
         # numba finds cached code by this name and by the loop's file.
@@ -142,8 +140,7 @@ def _compile(function: Callable, signature: tuple[Any, ...], allocates: bool) ->
         while _inner:
             numba.extending.register_jitable(nogil=True)(_inner.pop())
         types_: list[Any] = [part(numba.types) if callable(part) else part for part in signature]
-        options = {"nogil": True, "_nrt": allocates}
         try:
-            return numba.njit(*types_, cache=True, **options)(function)
+            return numba.njit(*types_, cache=True, nogil=True)(function)
         except RuntimeError:  # no cache directory is writable
-            return numba.njit(*types_, **options)(function)
+            return numba.njit(*types_, nogil=True)(function)

@@ -13,7 +13,8 @@ from tests.stress.fuzz_encoding import backend_of, different, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
 from textmill.pipelines.encoding import word_table
 from textmill.pipelines.encoding.tokenizer_types import make_backend
-from textmill.pipelines.encoding.word_loop import ASKED_FOR, CHARACTER_MERGES, PIECES
+from textmill.pipelines.encoding.word_merges import Merges
+from textmill.pipelines.encoding.word_pieces import Pieces
 from textmill.schemas.errors import DataError
 
 _LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
@@ -96,7 +97,7 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
 def test_sentencepiece_bpe_with_any_merges(draw):
     tokenizer = _sentencepiece_bpe(draw)
     backend = backend_of(tokenizer)
-    assert backend.plan.model.kind == CHARACTER_MERGES
+    assert isinstance(backend._plan.model, Merges)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -117,7 +118,7 @@ def test_sentencepiece_bpe_with_any_merges(draw):
 def test_word_piece_with_any_vocabulary_and_settings(options, draw):
     tokenizer = _word_piece(draw, options)
     backend = backend_of(tokenizer)
-    assert backend.plan.model.kind == PIECES
+    assert isinstance(backend._plan.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -126,7 +127,7 @@ def test_word_piece_with_any_vocabulary_and_settings(options, draw):
 def test_unigram_with_any_vocabulary_and_scores(draw):
     tokenizer = _unigram(draw)
     backend = backend_of(tokenizer)
-    assert backend.plan.model.kind == PIECES
+    assert isinstance(backend._plan.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -178,10 +179,10 @@ def test_models_with_other_options_are_asked():
         tokenizer = small_tokenizer(name)
         config = changed(config_of(tokenizer), "model", "dropout", value=0.1)
         backend = make_backend(config, tokenizer)
-        assert not isinstance(backend, str) and backend.plan.model.kind == ASKED_FOR
+        assert not isinstance(backend, str) and backend._plan.model is None
     tokenizer = small_tokenizer("T5, XLM-R")
     backend = make_backend(changed(config_of(tokenizer), "model", "unk_id", value=None), tokenizer)
-    assert not isinstance(backend, str) and backend.plan.model.kind == ASKED_FOR
+    assert not isinstance(backend, str) and backend._plan.model is None
 
 
 @pytest.mark.parametrize("content", ["b", "a very long one"])
@@ -199,5 +200,5 @@ def test_no_character_is_known_where_replaced_ones_may_be_made(first):
     config["normalizer"]["normalizers"].insert(0, first)
     tokenizer = Tokenizer.from_buffer(data_of(config))
     backend = backend_of(tokenizer)
-    assert backend.plan.model.kind == ASKED_FOR
+    assert backend._plan.model is None
     assert different(backend, tokenizer, ["a `` b '' c"]) == []
