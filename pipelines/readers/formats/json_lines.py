@@ -157,7 +157,8 @@ def _arrow_table(
     if not (bytes_[starts] == _OPEN).all() or not (bytes_[stops - 1] == _CLOSE).all():
         return None
     lines = zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True)
-    peeked = [_object(data[start:stop])[0] for start, stop in lines]
+    has_texts_only = all(role.values.is_text for role in roles)
+    peeked = [] if has_texts_only else [_object(data[start:stop])[0] for start, stop in lines]
     try:
         table = pj.read_json(
             pa.BufferReader(memoryview(data)[int(starts[0]) :]),

@@ -4,17 +4,14 @@ A line is accepted only if it follows RFC 8259, so that `json.loads` returns the
 lines are refused, and left to slower readers: those with NaN, lone surrogates, a wanted field
 twice, a name with escapes, or more than 60 nested values.
 
-Strings are searched and copied eight bytes at a time (Mycroft's test for a byte in a word, in
-H. S. Warren, "Hacker's Delight", 6-1).
+Strings are searched and copied eight bytes at a time (H. S. Warren, "Hacker's Delight", 6-1: the
+first byte of a word that is 0). Their indices are unsigned, which numba need not compare with 0.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from llvmlite import ir
-from numba.extending import intrinsic
 
 from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
 from textmill.pipelines.readers.documents import take_slices
@@ -80,22 +77,17 @@ def _unescaped(
     return text, bounds
 
 
-def _count_zeros(context: Any, number: Any) -> Any:
-    """Counts the zero bits below the lowest one of a number other than 0 (`llvm.cttz`)."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return number(number), generate
-
-
-_trailing_zeros: Any = intrinsic(_count_zeros)
-
-
 @inner
 def _has_zero(word):
     """A number whose lowest one is the top bit of the first byte that is 0; 0 if there is none."""
     return (word - _ONES) & ~word & _TOPS
+
+
+@inner
+def _first_byte(found):
+    """The byte of eight whose top bit is the lowest one of a number other than 0."""
+    below = (found & -found) - 1  # ones up to this top bit, hence the last bit of each byte
+    return ((below & _ONES) * _ONES >> 56) - 1
 
 
 @entry()
@@ -177,15 +169,15 @@ def _end_of_string(data, eights, place, stop):
     place += 1
     while place < stop:
         if place + 8 <= stop:
-            word = eights[place]
+            word = eights[np.uint64(place)]
             # A quote, a backslash, or a byte below the space (Hacker's Delight: x - n, x < 128).
             found = _has_zero(word ^ _QUOTES) | _has_zero(word ^ _BACKSLASHES)
             found |= (word - _SPACES) & ~word & _TOPS
             if found == 0:
                 place += 8
                 continue
-            place += _trailing_zeros(found) >> 3
-        byte = data[place]
+            place += _first_byte(found)
+        byte = data[np.uint64(place)]
         if byte == _QUOTE:
             return place + 1, is_escaped
         if byte < _SPACE:
@@ -194,21 +186,20 @@ def _end_of_string(data, eights, place, stop):
             place += 1
             continue
         is_escaped = True
-        size, _ = _escape(data, place, stop)
-        if size == 0:
-            return _BAD, is_escaped
+        size = 2  # of an escape by a letter
+        if place + 1 >= stop or not _ESCAPES[data[np.uint64(place + 1)]]:
+            size, _ = _escape(data, place, stop)
+            if not size:
+                return _BAD, is_escaped
         place += size
     return _BAD, is_escaped
 
 
 @inner
 def _escape(data, place, stop):
-    """The bytes of an escape that begins at a byte, and its code point; 0 bytes: it is refused."""
-    if place + 1 >= stop:
+    """The bytes of an escape by a number, and its code point; 0 bytes: it is refused."""
+    if place + 1 >= stop or data[place + 1] != _U:
         return 0, 0
-    if data[place + 1] != _U:
-        meant = np.int64(_ESCAPES[data[place + 1]])
-        return 2 * np.int64(meant > 0), meant
     code = _hex(data, place + 2, stop)
     if code < 0xD800 or code > 0xDFFF:
         return 6 * np.int64(code >= 0), code
@@ -335,19 +326,24 @@ def _unescape(data, eights, starts, stops, text, text_eights, bounds):
         place, stop = starts[i], stops[i]
         while place < stop:
             if place + 8 <= stop:
-                word = eights[place]
-                text_eights[to] = word
+                word = eights[np.uint64(place)]
+                text_eights[np.uint64(to)] = word
                 found = _has_zero(word ^ _BACKSLASHES)
-                size = 8 if found == 0 else _trailing_zeros(found) >> 3
+                size = 8 if found == 0 else _first_byte(found)
                 place, to = place + size, to + size
                 if found == 0:
                     continue
-            if data[place] != _BACKSLASH:
+            if data[np.uint64(place)] != _BACKSLASH:
                 text[to] = data[place]
                 place, to = place + 1, to + 1
                 continue
-            size, code = _escape(data, place, stop)
-            place, to = place + size, _put(text, to, code)
+            meant = _ESCAPES[data[np.uint64(place + 1)]]
+            if meant:
+                text[np.uint64(to)] = meant
+                place, to = place + 2, to + 1
+            else:
+                size, code = _escape(data, place, stop)
+                place, to = place + size, _put(text, to, code)
         bounds[i + 1] = to
 
 
