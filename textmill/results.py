@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,9 +57,9 @@ class Output(os.PathLike):
         """The path of its report."""
         return os.path.join(self.directory, self.report_name)
 
+    @abstractmethod
     def facts(self) -> dict[str, str]:
         """Its most important counts, by their titles."""
-        raise NotImplementedError
 
     def _head(self) -> Sequence[Shown]:
         """The head of its report and a picture, or its counts."""

@@ -17,6 +17,7 @@ from textmill.pipelines.readers.sources import (
     write_blocks,
 )
 from textmill.pipelines.runners.launch import with_beam
+from textmill.pipelines.runners.result import Say
 from textmill.pipelines.runners.runner_flags import RunnerFlags, runner_flags
 from textmill.pipelines.runners.shuffle import AGAIN, Deliveries
 from textmill.pipelines.writers.rejects import Rejects
@@ -167,7 +168,7 @@ class BlockRun:
         }
         return kind(**shared | own)
 
-    def prepare(self, staging: Staging, say: Callable[[str], None]) -> None:
+    def prepare(self, staging: Staging, say: Say) -> None:
         """Writes the blocks to the staging directory; warns if workers will wait for each other."""
         workers = self.flags.number if self.is_local else CLUSTER_WORKERS
         if warning := uneven(self.blocks, workers):

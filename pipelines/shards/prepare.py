@@ -1,7 +1,6 @@
 """Prepares a run of build_shards before its pipeline: inputs, tokenizer, schema, runner."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
@@ -9,6 +8,7 @@ from textmill.pipelines.readers.label_values import find_labels
 from textmill.pipelines.readers.sources import Block, describe_documents
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.launch import choose_runner
+from textmill.pipelines.runners.result import Say
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
@@ -73,9 +73,7 @@ class BuildRun(BlockRun):
         return self.tokenizer.load_backend(int(self.total_bytes * self.times))
 
 
-def prepare(
-    options: BuildOptions, beam_arguments: list[str], say: Callable[[str], None]
-) -> BuildRun:
+def prepare(options: BuildOptions, beam_arguments: list[str], say: Say) -> BuildRun:
     """Finds the inputs, the tokenizer and the runner of a command.
 
     Raises:
@@ -95,9 +93,7 @@ def prepare(
     return BuildRun.of(options, tokenizer, blocks, beam_arguments, how, times=assumed / total)
 
 
-def complete(
-    options: BuildOptions, blocks: list[Block], say: Callable[[str], None]
-) -> BuildOptions:
+def complete(options: BuildOptions, blocks: list[Block], say: Say) -> BuildOptions:
     """Adds to the options the facts of the inputs that the task needs before the run.
 
     `blocks` are all inputs. `say` prints a line if they have to be read.

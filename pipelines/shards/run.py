@@ -2,10 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable
 
 from textmill.pipelines.readers.sources import has_blocks
-from textmill.pipelines.runners.result import Result
+from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.shards.check import warnings_of
 from textmill.pipelines.shards.estimate import estimate
 from textmill.pipelines.shards.options import BuildOptions
@@ -25,9 +24,7 @@ from textmill.schemas.files.finished import SetInfo, open_finished
 from textmill.schemas.files.store import is_url, write_file
 
 
-def run(
-    options: BuildOptions, beam_arguments: list[str], *, say: Callable[[str], None]
-) -> Result[SetInfo]:
+def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result[SetInfo]:
     """Builds the dataset, unless the output directory contains it.
 
     Args:
@@ -61,15 +58,13 @@ def run(
     return Result(thing=info, seconds=seconds, documents=prepared.documents, warnings=warnings)
 
 
-def plan(
-    options: BuildOptions, beam_arguments: list[str], *, say: Callable[[str], None]
-) -> BuildPlan:
+def plan(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> BuildPlan:
     """Plans a run from a sample of its inputs; arguments and errors as of `run`."""
     prepared = prepare(options, beam_arguments, say)
     return BuildPlan(prepared, estimate(prepared))
 
 
-def _build(run: BuildRun, staging: Staging, say: Callable[[str], None]) -> None:
+def _build(run: BuildRun, staging: Staging, say: Say) -> None:
     """Runs the pipeline, whose last step publishes the dataset."""
     folder = staging.folder
     say(f"{run.facts}; shuffle by {run.shuffle_by}; ids by {run.load_encoder()}")

@@ -1,12 +1,11 @@
 """Runs train_tokenizer from parsed options: finds the tokenizer, or trains it."""
 
 import time
-from collections.abc import Callable
 
 from textmill.pipelines.input_options import assumed_bytes
 from textmill.pipelines.readers.sources import Block, describe_documents, plan_blocks
 from textmill.pipelines.runners.launch import choose_runner
-from textmill.pipelines.runners.result import Result
+from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.tokenizer import check
 from textmill.pipelines.tokenizer.counting import digest_text, run_of
 from textmill.pipelines.tokenizer.options import TokenizerOptions
@@ -20,8 +19,6 @@ from textmill.pipelines.writers.output_directory import (
 )
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.files.finished import TokenizerInfo, open_finished
-
-Say = Callable[[str], None]
 
 
 def plan(options: TokenizerOptions, beam_arguments: list[str], *, say: Say) -> TokenizerPlan:

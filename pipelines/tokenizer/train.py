@@ -1,9 +1,9 @@
 """Trains a tokenizer: counts or reads words, merges, and writes all files to the staging folder."""
 
 import os
-from collections.abc import Callable
 
 from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.runners.result import Say
 from textmill.pipelines.tokenizer import check, output
 from textmill.pipelines.tokenizer.counting import count_words, read_words
 from textmill.pipelines.tokenizer.fertility import measure_groups
@@ -18,8 +18,6 @@ from textmill.schemas.format.manifest import HISTOGRAM
 from textmill.schemas.format.tokenizer_report import TokenizerReport
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
-
-Say = Callable[[str], None]
 
 
 def train(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, ClassVar, ContextManager, Iterable, Iterator, Mapping, TypeVar
@@ -62,7 +63,7 @@ D = TypeVar("D", bound="FinishedDirectory")
 
 
 @dataclass(frozen=True)
-class OutputDirectory:
+class OutputDirectory(ABC):
     """A directory that a run wrote, and the metadata files that its kind has.
 
     Attributes:
@@ -75,19 +76,19 @@ class OutputDirectory:
     # Field -> the function that converts parsed JSON of FIELD.json, and names the file in errors.
     parsers: ClassVar[Mapping[str, Callable[[Any, str], Any]]]
 
+    @abstractmethod
     def disagreements(self) -> Iterator[str]:
         """Yields each contradiction between the metadata files, a sentence."""
-        raise NotImplementedError
 
-    def check_derived(self, values: Mapping[str, Any]) -> None:
+    def check_derived(self, values: Mapping[str, Any]) -> None:  # noqa: B027  most kinds have none
         """Checks values of the metadata files, as parsed JSON, that no field has."""
 
     @classmethod
+    @abstractmethod
     def open_in(
         cls: type[K], directory: str, cache: Cache | None, *, verify: bool, follow_links: bool
     ) -> K:
         """Opens a directory; arguments and errors are those of `open_finished`."""
-        raise NotImplementedError
 
     @classmethod
     def _make(cls: type[K], directory: str, read: Callable[[str], bytes], **fields: Any) -> K:

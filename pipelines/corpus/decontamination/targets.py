@@ -4,7 +4,6 @@ A separate job finds the n-grams that are common language; it reads the input on
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +22,7 @@ from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.encoding.normal_text import apply_form
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.launch import with_beam
+from textmill.pipelines.runners.result import Say
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.terminal import number_of
@@ -34,7 +34,7 @@ from textmill.schemas.format.manifest import DECONTAMINATION
 _count_grams = import_later("textmill.pipelines.corpus.decontamination.transforms:CountGrams")
 
 
-def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
+def find_targets(filters: Filters, say: Say) -> GramIndex:
     """Reads the targets in the normal form of documents, and prints how many n-grams they have.
 
     Raises:
@@ -66,9 +66,7 @@ def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
     return index
 
 
-def prepare_search(
-    filters: Filters, run: BlockRun, staging: Staging, say: Callable[[str], None]
-) -> str | None:
+def prepare_search(filters: Filters, run: BlockRun, staging: Staging, say: Say) -> str | None:
     """Returns the path of the n-gram index for workers; None without evaluation texts.
 
     Writes the index and decontamination.json into the staging folder, where the run's blocks are.

@@ -7,6 +7,7 @@ or table then, once a process. The reason of a dropped document is `group:rule`,
 the field: `gopher:min_words`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
@@ -68,7 +69,7 @@ class Rule:
     searches: bool = False
 
 
-class RuleGroup:
+class RuleGroup(ABC):
     """The flags of a rule group.
 
     Attributes:
@@ -80,13 +81,13 @@ class RuleGroup:
     CAUSES: ClassVar[dict[str, str]] = {}
     REASONS: ClassVar[tuple[str, ...]] = ()
 
+    @abstractmethod
     def make_rules(self) -> Iterator[Rule]:
         """The rules that the flags turn on.
 
         Raises:
           UsageError: a model or list that a rule needs is not available on this machine.
         """
-        raise NotImplementedError
 
     def roles(self) -> dict[str, str]:
         """Fields that the rules need besides the text -> the flag that needs each."""
