@@ -28,7 +28,8 @@ from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.on_flax.roll_call import call_roll
 from textmill.trainers.run.processes import Processes, end_at_once
 
-START_SECONDS = 50  # for all processes to meet
+START_SECONDS = 50  # for all processes to answer the roll call
+_MEET_SECONDS = 250  # for them to meet then: none is missing, but a busy host is slow
 SILENT_SECONDS = 30  # without a beat or an answer: the process has ended
 _FAREWELL_SECONDS = 3  # for the others to read why the first one ends
 _KEPT_BEATS = 60
@@ -203,7 +204,7 @@ def join(flags: FlaxRunFlags) -> Processes:
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM
     processes: list[JaxProcesses] = []
     did_not_meet = (
-        f"process {index} of {number} did not meet all others at {address} within {START_SECONDS} s"
+        f"process {index} of {number} did not meet all others at {address} within {_MEET_SECONDS} s"
     )
     remedy = "start all of them, with one address that they all reach"
 
@@ -215,7 +216,7 @@ def join(flags: FlaxRunFlags) -> Processes:
         processes[0].first_ended() if processes else end()
 
     call_roll(address, number, index, START_SECONDS)
-    timer = threading.Timer(START_SECONDS, end)  # JAX would abort with a stack trace
+    timer = threading.Timer(_MEET_SECONDS, end)  # JAX would abort with a stack trace
     timer.daemon = True
     timer.start()
     try:
@@ -225,7 +226,7 @@ def join(flags: FlaxRunFlags) -> Processes:
             index,
             local_device_ids=devices,
             cluster_detection_method="deactivate",
-            initialization_timeout=2 * START_SECONDS,
+            initialization_timeout=2 * _MEET_SECONDS,
             heartbeat_timeout_seconds=3 * SILENT_SECONDS,  # it aborts with a stack trace
             shutdown_timeout_seconds=45,
         )
@@ -245,7 +246,7 @@ def _forward(address: str, on_end: Callable[[], None]) -> str:
     """
     host, _, port = address.rpartition(":")
     far_address = host.strip("[]"), int(port)
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + _MEET_SECONDS
     while True:
         try:
             socket.create_connection(far_address, timeout=5).close()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.corpus_factory import build, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of, find_near, near_documents, removals
-from textmill.pipelines.corpus import publish
+from textmill.pipelines.corpus import lost_data
 from textmill.pipelines.corpus.near_duplicates import steps
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.runners import shuffle
@@ -141,7 +141,7 @@ def test_what_is_lost_is_named(tmp_path, monkeypatch, number, words):
         assert is_lost.any()
         check_deliveries(replace(deliveries, received=deliveries.received[~is_lost]), *arguments)
 
-    monkeypatch.setattr(publish, "check_deliveries", check_leaky)
+    monkeypatch.setattr(lost_data, "check_deliveries", check_leaky)
     with pytest.raises(DataError, match=f"lost parts of {words}"):
         find(DOCUMENTS[:100], tmp_path, "--num_files=2")
 
