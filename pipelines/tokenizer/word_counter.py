@@ -33,6 +33,7 @@ from textmill.pipelines.encoding.word_slots import (
     SHORT,
     USED,
     find_slot,
+    prefetch,
     short_hash,
 )
 from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
@@ -42,6 +43,9 @@ from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
 from textmill.pipelines.tokenizer.uncompiled_patterns import count_by_tokenizers
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
+BLOCK = 64  # words whose slots are prefetched together
+_1, _8 = np.uint64(1), np.uint64(8)
+_LOW, _HIGH, _COUNT = np.uint64(LOW), np.uint64(HIGH), np.uint64(COUNT)
 
 
 @inner
@@ -68,7 +72,10 @@ _TABLES = types.Tuple((types.int64[:, ::1], types.int64[::1], types.uint8[::1], 
 
 @entry(types.boolean(_BYTES, _EIGHTS, _INTS, _INTS, types.int64[::1], _TABLES, types.int64[::1]))
 def count_words(data, eights, starts, counts, missed, tables, at):
-    """Adds to the counts of words: first of those in the slot of their hash, then of the others.
+    """Adds to the counts of words, block by block: first of those in the slots of their hashes.
+
+    The slots of a block are prefetched together: a large table is not in the CPU's cache. Words
+    that are new, long, or at the end of the data come last.
 
     Args:
       data: uint8[N].
@@ -86,23 +93,45 @@ def count_words(data, eights, starts, counts, missed, tables, at):
     if not _fits(starts, tables, at):
         return False
     slots = tables[0]
-    last = slots.shape[0] - 1
+    last = np.uint64(slots.shape[0] - 1)
     words, misses, near = starts.size - 1, 0, starts.size - 1
+    lows, highs, homes = np.empty((3, BLOCK), np.int64)
     while near > 0 and starts[near - 1] + 16 > data.size:
         near -= 1  # fewer than 16 bytes follow its start
     # This loop calls no functions with arrays: numba would count references, which takes ten times
-    # as long as the rest.
-    for n in range(near):
-        size = starts[n + 1] - starts[n]
-        masked = min(size, SHORT)
-        low = eights[starts[n]] & LOW_MASK[masked]
-        high = eights[starts[n] + 8] & HIGH_MASK[masked] | size << 56
-        high = high if size <= SHORT else -1
-        slot = short_hash(low, high) & last
-        hit = (slots[slot, LOW] == low) & (slots[slot, HIGH] == high)
-        slots[slot, COUNT] += hit * counts[n]
-        missed[misses] = n
-        misses += not hit
+    # as long as the rest. Indices are unsigned, so that none is tested for being negative.
+    for block in range(0, near, BLOCK):
+        first, size_of_block = misses, np.uint64(min(BLOCK, near - block))
+        for k in range(size_of_block):
+            n = np.uint64(block) + k
+            start = np.uint64(starts[n])
+            size = starts[n + _1] - starts[n]
+            masked = np.uint64(min(size, SHORT))
+            low = eights[start] & LOW_MASK[masked]
+            high = eights[start + _8] & HIGH_MASK[masked] | size << 56
+            high = high if size <= SHORT else -1
+            slot = np.uint64(short_hash(low, high)) & last
+            prefetch(slots, slot)
+            lows[k], highs[k], homes[k] = low, high, slot
+        for k in range(size_of_block):
+            slot = np.uint64(homes[k])
+            hit = (slots[slot, _LOW] == lows[k]) & (slots[slot, _HIGH] == highs[k])
+            slots[slot, _COUNT] += hit * counts[np.uint64(block) + k]
+            missed[np.uint64(misses)] = k
+            misses += not hit
+        stop, misses = misses, first
+        for miss in range(first, stop):  # short words that another one has displaced
+            k = np.uint64(missed[np.uint64(miss)])
+            n, slot, is_short = np.uint64(block) + k, np.uint64(homes[k]), highs[k] >= 0
+            while is_short and slots[slot, _HIGH] != 0:
+                slot = slot + _1 & last
+                if slots[slot, _LOW] == lows[k] and slots[slot, _HIGH] == highs[k]:
+                    break
+            if is_short and slots[slot, _HIGH] != 0:
+                slots[slot, _COUNT] += counts[n]
+            else:
+                missed[np.uint64(misses)] = n
+                misses += 1
     for n in range(near, words):
         missed[misses] = n
         misses += 1
