@@ -166,8 +166,9 @@ class RowLayout:
           ValueError: a segment is not in the stream, or does not fit its row.
         """
         first_B, stop_B = self.span_B
-        column_BxL = np.full((len(first_B), self.length), rest, values.dtype)
-        if not _copy(values, self.start_S, self.length_S, first_B, stop_B, column_BxL):
+        column_BxL = np.empty((len(first_B), self.length), values.dtype)
+        rest = values.dtype.type(rest)
+        if not _copy(values, self.start_S, self.length_S, first_B, stop_B, rest, column_BxL):
             raise ValueError(
                 f"segments do not fit rows of {self.length} positions, or {len(values)} values"
             )
@@ -180,37 +181,47 @@ class RowLayout:
           ValueError: a segment does not fit its row.
         """
         first_B, stop_B = self.span_B
-        column_BxL = np.zeros((len(first_B), self.length), dtype)
+        column_BxL = np.empty((len(first_B), self.length), dtype)
         if not _number(self.length_S, first_B, stop_B, column_BxL):
             raise ValueError(f"segments do not fit rows of {self.length} positions")
         return column_BxL
 
 
+@inner
+def _fill(row_L, place, length, value):
+    # LLVM makes vector instructions of loops over unsigned indices, but of no slices.
+    for i in range(place, place + length):
+        row_L[np.uint64(i)] = value
+
+
 @entry()
-def _copy(values, start_S, length_S, first_B, stop_B, column_BxL):
+def _copy(values, start_S, length_S, first_B, stop_B, rest, column_BxL):
     for row in range(first_B.size):
-        place = 0
+        row_L, place = column_BxL[row], 0
         for segment in range(first_B[row], stop_B[row]):
             start, length = start_S[segment], length_S[segment]
             if start < 0 or length < 0 or length > values.size - start:
                 return False
-            if place + length > column_BxL.shape[1]:
+            if length > row_L.size - place:
                 return False
-            column_BxL[row, place : place + length] = values[start : start + length]
+            for i in range(length):
+                row_L[np.uint64(place + i)] = values[np.uint64(start + i)]
             place += length
+        _fill(row_L, place, row_L.size - place, rest)
     return True
 
 
 @entry()
 def _number(length_S, first_B, stop_B, column_BxL):
     for row in range(first_B.size):
-        place = 0
+        row_L, place = column_BxL[row], 0
         for segment in range(first_B[row], stop_B[row]):
             length = length_S[segment]
-            if length < 0 or length > column_BxL.shape[1] - place:
+            if length < 0 or length > row_L.size - place:
                 return False
-            column_BxL[row, place : place + length] = segment - first_B[row] + 1
+            _fill(row_L, place, length, segment - first_B[row] + 1)
             place += length
+        _fill(row_L, place, row_L.size - place, 0)
     return True
 
 

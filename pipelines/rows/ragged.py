@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from textmill.pipelines.host.compiled import entry
+
 _CHUNK = 4096  # results joined at once, since an index per token takes eight bytes
 
 
@@ -79,20 +81,27 @@ def wrap(
     ids: np.ndarray, offsets: np.ndarray, prefix: tuple[int, ...], suffix: tuple[int, ...]
 ) -> Ragged:
     """Puts ids around each piece: [5, 6, 7], [0, 2, 3] -> [<s> 5 6 </s> <s> 7 </s>], [0, 4, 7]."""
-    added = len(prefix) + len(suffix)
-    count = len(offsets) - 1
-    wrapped = offsets + np.arange(count + 1) * added
-    # A mask of the special positions, not an index of every token, selects the positions of ids.
-    is_text = np.ones(len(ids) + count * added, bool)
-    stream = np.empty(len(is_text), ids.dtype)
-    for i, special in enumerate(prefix):
-        stream[wrapped[:-1] + i] = special
-        is_text[wrapped[:-1] + i] = False
-    for i, special in enumerate(reversed(suffix), start=1):
-        stream[wrapped[1:] - i] = special
-        is_text[wrapped[1:] - i] = False
-    stream[is_text] = ids
+    around = np.array(prefix, ids.dtype), np.array(suffix, ids.dtype)
+    wrapped = offsets + np.arange(len(offsets)) * (len(prefix) + len(suffix))
+    stream = np.empty(wrapped[-1], ids.dtype)
+    _wrap(ids, offsets, *around, stream)
     return Ragged(stream, wrapped)
+
+
+@entry()
+def _wrap(ids, offsets, prefix, suffix, stream):
+    to = 0
+    for piece in range(len(offsets) - 1):
+        start, length = offsets[piece], offsets[piece + 1] - offsets[piece]
+        for special in prefix:
+            stream[to] = special
+            to += 1
+        for i in range(length):  # unsigned indices, for vector instructions
+            stream[np.uint64(to + i)] = ids[np.uint64(start + i)]
+        to += length
+        for special in suffix:
+            stream[to] = special
+            to += 1
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

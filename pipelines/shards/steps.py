@@ -28,7 +28,7 @@ from textmill.schemas.format.features import is_training, segment_name, token_dt
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import ShardStatistics, by_length
 
-_CHUNK_ROWS = 1024  # small enough for the cache
+_CHUNK_BYTES = 1 << 19  # of rows, small enough for the cache of a core
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,9 @@ class Shard:
         keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
         order = np.argsort(keys, kind="stable")
         masked = trained = 0
-        for start in range(0, len(order), _CHUNK_ROWS):
-            chosen = order[start : start + _CHUNK_ROWS]
+        size = max(_CHUNK_BYTES // codec.stride, 1)
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
             columns = self._rows(chosen % len(self.keys_R))
             columns = self.maker.finish(columns, keys[chosen])
             masked += int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0

@@ -128,6 +128,9 @@ def need_predicted(max_length: int) -> None:
 
 def is_predicted(segment_ids: np.ndarray) -> np.ndarray:
     """1 for each token except a segment's first: [1, 1, 1, 2, 2, 0] -> [0, 1, 1, 0, 1, 0]."""
-    is_later = np.zeros(segment_ids.shape, np.uint8)
-    is_later[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
-    return is_later
+    flat = segment_ids.reshape(-1)  # numpy compares flat arrays by vector instructions
+    is_later = flat > 0
+    is_later[1:] &= flat[1:] == flat[:-1]
+    weights = is_later.view(np.uint8).reshape(segment_ids.shape)
+    weights[:, 0] = 0
+    return weights
