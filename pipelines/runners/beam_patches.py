@@ -1,19 +1,25 @@
-"""Parts of Beam that Textmill replaces, since they lose data or jobs, or print tracebacks."""
+"""Parts of Beam that Textmill replaces: they lose data or jobs, print tracebacks, or idle."""
 
+import copy
 import shlex
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics import monitoring_infos
 from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.direct import direct_runner
 from apache_beam.runners.portability import portable_runner
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.fn_api_runner import execution, fn_runner, worker_handlers
 from apache_beam.runners.worker import sdk_worker
-from apache_beam.utils import interactive_utils
+from apache_beam.utils import interactive_utils, thread_pool_executor
+
+_PARTS = 32  # of a worker's share of the elements: the smallest bundle
 
 
 class _PatientHandle(portable_runner.JobServiceHandle):
@@ -28,12 +34,89 @@ class _PatientHandle(portable_runner.JobServiceHandle):
         self.timeout = None
 
 
+class _Parts:
+    """The elements of a stage, handed out in bundles that become smaller.
+
+    Beam gives each worker one bundle, so that all wait for the one with the slowest elements.
+    """
+
+    def __init__(self, inputs: Any, workers: int):
+        """Cuts `inputs`, name -> buffer, of which grouped ones are cut finely."""
+        parts: list[dict[str, list[bytes]]] = [{} for _ in range(workers * _PARTS)]
+        for name, buffer in inputs.items():
+            is_grouped = isinstance(buffer, execution.GroupingBuffer)
+            cut = buffer.partition(len(parts) if is_grouped else workers)
+            for part, streams in zip(parts, cut, strict=False):
+                part[name] = streams
+        filled = [part for part in parts if any(map(any, part.values()))]
+        self._left = filled or parts[:1]
+        self._workers = workers
+        self._lock = threading.Lock()
+
+    def take(self) -> Any:  # dict[str, list[bytes]] | None, which Beam takes for buffers
+        """The input of the next bundle; None if no element is left."""
+        with self._lock:
+            number = -(-len(self._left) // (2 * self._workers))
+            taken, self._left = self._left[:number], self._left[number:]
+        names = {name for part in taken for name in part}
+        return {n: [s for part in taken for s in part.get(n, ())] for n in names} if taken else None
+
+    def clear(self) -> None:
+        """Hands out no more, since a bundle has failed."""
+        with self._lock:
+            self._left = []
+
+
+class _EvenBundles(fn_runner.ParallelBundleManager):
+    """Runs a stage on several workers, each of which takes a bundle when it is free."""
+
+    def process_bundle(
+        self,
+        inputs: Any,
+        expected_outputs: Any,
+        fired_timers: Any,
+        expected_output_timers: Any,
+        dry_run: bool = False,
+    ) -> Any:
+        """Runs the stage; the stages that come here have no timers."""
+        handlers = self.bundle_context_manager.worker_handlers
+        parts = _Parts(inputs, len(handlers))
+
+        def work(handler: worker_handlers.WorkerHandler) -> list[Any]:
+            context = copy.copy(self.bundle_context_manager)
+            context._worker_handlers = [handler]
+            results = []
+            try:
+                while (part := parts.take()) is not None:
+                    bundle = fn_runner.BundleManager(
+                        context, cache_token_generator=self._cache_token_generator
+                    )
+                    results.append(
+                        bundle.process_bundle(
+                            part, expected_outputs, {}, expected_output_timers, dry_run
+                        )[0]
+                    )
+            except BaseException:
+                parts.clear()
+                raise
+            return results
+
+        with thread_pool_executor.shared_unbounded_instance() as executor:
+            results = [one for own in executor.map(work, handlers) for one in own]
+        infos = (info for one in results for info in one.process_bundle.monitoring_infos)
+        merged = beam_fn_api_pb2.ProcessBundleResponse(
+            monitoring_infos=monitoring_infos.consolidate(infos)
+        )
+        return beam_fn_api_pb2.InstructionResponse(process_bundle=merged), []
+
+
 def patch_beam() -> None:
-    """Patches parts of Beam that lose data or jobs, or print tracebacks; tests report Beam's fixes.
+    """Patches parts of Beam; tests report Beam's fixes.
 
     The flush interval of the local runner is set to 0, which means when a buffer is full or closed.
     """
     portable_runner.JobServiceHandle = _PatientHandle
+    fn_runner.ParallelBundleManager = _EvenBundles
     # Workers in threads of this process print the failure of a bundle, and report it, too. After a
     # run that ended early, because the runner was lost for example, that would be a traceback.
     setattr(sdk_worker, "print", lambda *_, **__: None)  # noqa: B010

@@ -1,0 +1,89 @@
+"""A worker that is free takes the next elements: no other waits for slow ones."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import execution
+
+from textmill.pipelines.runners import beam_patches
+from textmill.pipelines.runners.beam_run import run_pipeline
+from textmill.pipelines.runners.launch import IN_PROCESS
+
+ELEMENTS, SLOW = 64, 5
+OTHERS = 3 * ELEMENTS // 4  # that must be done before the slow one goes on
+_done = threading.Semaphore(0)
+_waited: list[bool] = []
+_seen: list[int] = []
+
+
+def handle(element: int) -> None:
+    """Notes an element; the slow one waits for most of the others, but not for ever."""
+    _seen.append(element)
+    if element == SLOW:
+        _waited.append(all(_done.acquire(timeout=3) for _ in range(OTHERS - 1)))
+    _done.release()
+
+
+def run(tmp_path) -> None:
+    """Elements that are shuffled, as blocks are, on two workers that are threads."""
+    run_pipeline(
+        lambda p: p | beam.Create(range(ELEMENTS)) | beam.Reshuffle() | beam.Map(handle),
+        [
+            f"--runner={IN_PROCESS}",
+            "--direct_running_mode=multi_threading",
+            "--direct_num_workers=2",
+        ],
+        local=str(tmp_path),
+        total_bytes=0,
+        label="test",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    _seen.clear()
+    _waited.clear()
+    while _done.acquire(blocking=False):
+        pass
+
+
+def test_a_free_worker_takes_more_than_its_half(tmp_path):
+    run(tmp_path)
+    assert sorted(_seen) == list(range(ELEMENTS))
+    assert _waited == [True]
+
+
+@pytest.mark.slow
+def test_beam_itself_gives_each_worker_a_half(tmp_path, monkeypatch):
+    """Else Beam has changed, and patch_beam need not replace its bundles any more."""
+    monkeypatch.setattr(beam_patches, "_EvenBundles", beam_patches._EvenBundles.__base__)
+    run(tmp_path)
+    assert _waited == [False]
+
+
+class Grouped(execution.GroupingBuffer):
+    """A byte for each of 100 keys, dealt out as Beam does."""
+
+    def __init__(self):
+        pass
+
+    def partition(self, n: int) -> list[list[bytes]]:
+        return [[bytes(range(100))[k::n]] for k in range(n)]
+
+
+def test_bundles_become_smaller_and_hold_every_element_once():
+    parts = beam_patches._Parts({"all": Grouped()}, 2)
+    bundles = []
+    while (part := parts.take()) is not None:
+        bundles.append(b"".join(part["all"]))
+    assert sorted(b"".join(bundles)) == list(range(100))
+    assert [*map(len, bundles)] == [32, 24, 17, 7, 5, 4, 3, 2, 2, 1, 1, 1, 1]
+
+
+def test_a_stage_without_elements_runs_once():
+    buffer: Any = SimpleNamespace(partition=lambda n: [[] for _ in range(n)])
+    parts = beam_patches._Parts({"none": buffer}, 2)
+    assert (parts.take(), parts.take()) == ({"none": []}, None)
