@@ -5,13 +5,11 @@ Legend: S pieces.
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from textmill.pipelines.host.compiled import entry
-
-_CHUNK = 4096  # results joined at once, since an index per token takes eight bytes
 
 
 class Ragged(NamedTuple):
@@ -57,8 +55,7 @@ class Ragged(NamedTuple):
 
     def take(self, order: np.ndarray) -> "Ragged":
         """The items with the indices in `order`, in that order."""
-        lengths = self.lengths[order]
-        return Ragged.of(self.values[ranges(self.offsets[:-1][order], lengths)], lengths)
+        return join_slices(self.values, self.offsets[:-1][order, None], self.lengths[order, None])
 
 
 def cut(offsets: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,14 +108,33 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarray) -> Ragged:
-    """Joins P slices of a pool for each of E: [7 8 9], [[2, 0]], [[1, 2]] -> [9 7 8], [0, 3]."""
+    """Joins P slices of a pool for each of E: [7 8 9], [[2, 0]], [[1, 2]] -> [9 7 8], [0, 3].
+
+    Raises:
+      IndexError: a slice is not inside the pool.
+    """
+    stops_ExP = starts_ExP + lengths_ExP
+    if ((starts_ExP < 0) | (lengths_ExP < 0) | (stops_ExP > len(pool))).any():
+        raise IndexError(f"a slice is not inside the {len(pool)} values")
     offsets = np.append(0, np.cumsum(lengths_ExP.sum(axis=1)))
     joined = np.empty(offsets[-1], pool.dtype)
-    for start in range(0, len(starts_ExP), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        taken = pool[ranges(starts_ExP[part].ravel(), lengths_ExP[part].ravel())]
-        joined[offsets[start] : offsets[start] + len(taken)] = taken
+    spans = (part.ravel() * pool.itemsize for part in (starts_ExP, stops_ExP))
+    _copy_slices(np.ascontiguousarray(pool).view(np.uint8), *spans, joined.view(np.uint8))
     return Ragged(joined, offsets)
+
+
+def _slice_types(types: Any) -> Any:
+    data = types.Array(types.uint8, 1, "C", readonly=True)
+    return types.void(data, types.int64[::1], types.int64[::1], types.uint8[::1])
+
+
+@entry(_slice_types)
+def _copy_slices(data, starts, stops, joined):
+    to = 0
+    for i in range(len(starts)):
+        for place in range(starts[i], stops[i]):  # unsigned indices, for vector instructions
+            joined[np.uint64(to + place - starts[i])] = data[np.uint64(place)]
+        to += stops[i] - starts[i]
 
 
 def grow(array: np.ndarray, used: int, more: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 Legend: B rows, L tokens of a row, K slots for masked tokens. Python 3.8 syntax.
 """
 
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Dict, Mapping, Tuple
@@ -40,7 +41,7 @@ class Feature:
     @property
     def size(self) -> int:
         """The number of values in one row."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:

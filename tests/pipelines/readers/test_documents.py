@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tools.read_sources import rows_of
-from textmill.pipelines.readers.documents import TEXT_ROLES, Role, text_documents
+from textmill.pipelines.readers.documents import TEXT_ROLES, Role, find_lines, text_documents
 from textmill.pipelines.readers.formats.json_lines import json_documents
 
 
@@ -159,3 +160,10 @@ def test_a_block_and_its_lines_give_the_same(records):
     assert block.empty == careful.empty
     assert block.offsets.tolist() == careful.offsets.tolist()
     assert block.rejects == careful.rejects[:-1]
+
+
+def test_lines_are_found_across_strips():
+    lines = [b"a" * (i % 1000) for i in range(1200)]  # 600 kB
+    data = b"\r\n".join(lines)
+    starts, stops = find_lines(np.frombuffer(data, np.uint8), 0)
+    assert [data[a:b] for a, b in zip(starts, stops, strict=True)] == [*filter(None, lines)]

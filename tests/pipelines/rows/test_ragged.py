@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textmill.pipelines.rows import ragged as module
 from textmill.pipelines.rows.ragged import Ragged, cut, grow, join_slices, wrap
 
 
@@ -38,9 +37,12 @@ def test_slices_of_a_pool_are_joined(slices):
     expected = [[*pool[a : a + n], *pool[b : b + m]] for (a, n), (b, m) in slices]
     whole = join_slices(pool, starts, lengths)
     assert lists(*whole) == expected and whole.values.dtype == np.uint16
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK", 2)
-        assert lists(*join_slices(pool, starts, lengths)) == expected
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 2), (3, 3), (0, -1), (6, 1), (1, 1 << 61)])
+def test_slices_outside_the_pool_are_refused(start, length):
+    with pytest.raises(IndexError, match="a slice is not inside the 5 values"):
+        join_slices(np.zeros(5, np.uint16), np.array([[start]]), np.array([[length]]))
 
 
 def test_an_array_grows_to_twice_the_room_that_it_needs():
