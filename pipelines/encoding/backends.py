@@ -209,7 +209,7 @@ def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
 
 
 def choose_backend(
-    tokenizer: Tokenizer, config: Mapping[str, Any], place: str
+    tokenizer: Tokenizer, config: Mapping[str, Any], place: str, *, is_kept: bool = False
 ) -> tuple[Backend, str]:
     """Chooses a fast backend if one takes the tokenizer and gives the ids of `tokenizers` at load.
 
@@ -217,6 +217,7 @@ def choose_backend(
       tokenizer: a tokenizer without truncation and padding.
       config: its tokenizer.json, as `tokenizers` writes it.
       place: the name of the tokenizer in the warning that ids differ.
+      is_kept: whether to choose among the backends that can be kept on disk.
 
     Returns:
       The backend, and why it is `tokenizers` ("" for a fast backend).
@@ -224,7 +225,7 @@ def choose_backend(
     reference = ReferenceBackend(tokenizer)
     try:
         with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
-            if why_not_gigatoken(config) is None:
+            if not is_kept and why_not_gigatoken(config) is None:
                 backend: Any = FastBackend(tokenizer.to_str().encode(), reference)
             else:
                 backend = _make_backend(config, tokenizer)

@@ -19,9 +19,10 @@ Other files of pipelines/ import `tokenizers` from here. They use of it
 1.0.0rc3 has encode, encode_batch and decode of these, and ids and type_ids of an Encoding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import pyarrow as pa
 from tokenizers import (
@@ -41,7 +42,7 @@ from textmill.schemas.errors import DataError, TextmillError
 
 __all__ = ["AddedToken", "Regex", "Tokenizer", "Backend", "ReferenceBackend"]
 __all__ += ["decoders", "models", "normalizers", "pre_tokenizers", "processors"]
-__all__ += ["encode_each", "failures_as_data_errors"]
+__all__ += ["LateTokenizer", "encode_each", "failures_as_data_errors"]
 _BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
 
 
@@ -62,6 +63,18 @@ def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
         first = str(error).split("\n")[0][:300]
         reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
         raise DataError(f"{what}: {reason}; {remedy}") from error
+
+
+class LateTokenizer:
+    """A `Tokenizer` that is parsed when it is first used."""
+
+    def __init__(self, parse: Callable[[], Tokenizer]):
+        """Takes what parses it."""
+        self._parse = cache(parse)
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the tokenizer."""
+        return getattr(self._parse(), name)
 
 
 class Backend(Protocol):

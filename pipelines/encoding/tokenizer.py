@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.encoding.backends import GOLDEN_TEXTS, choose_backend
+from textmill.pipelines.encoding import kept_tokenizer
+from textmill.pipelines.encoding.backends import GOLDEN_TEXTS, FastBackend, choose_backend
 from textmill.pipelines.encoding.patterns import spelt_bytes
 from textmill.pipelines.encoding.reference import (
     Backend,
+    LateTokenizer,
     ReferenceBackend,
     Tokenizer,
     encode_each,
@@ -34,6 +36,7 @@ from textmill.pipelines.encoding.tokenizer_files import (
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.hub import find_on_hub
+from textmill.schemas.tokenizers.tokenizer_files import WHOLE
 from textmill.schemas.tokenizers.tokenizer_json import resolve_ids
 from textmill.schemas.typed_json import pause_collector
 
@@ -41,6 +44,12 @@ _ANOTHER = "use another tokenizer"
 # Loading a fast backend takes 0.2 s of processor time for GPT-2's vocabulary, in which `tokenizers`
 # encodes 0.8 MB, and more for larger ones.
 FAST_PAYS_BYTES = 1 << 18
+# The word table of a kept tokenizer loads at once, and gigatoken is a little faster.
+GIGATOKEN_PAYS_BYTES = 1 << 26
+_KEPT = frozenset(
+    ("head", "sha256", "vocab_size", "special_ids", "all_special_ids", "golden", "prefix_ids")
+    + ("suffix_ids", "_keys", "_added", "_quick", "_chosen", "_unloaded_bytes")
+)
 _NOT_SPACES = "\x1c\x1d\x1e\x1f"  # white space for Python's isspace(), not for Unicode
 
 
@@ -66,6 +75,8 @@ class LoadedTokenizer:
     chat_templates: Mapping[str, str] = MappingProxyType({})
     settings: Mapping[str, Any] = MappingProxyType({})
     recorded: str = ""
+    _chosen = ""  # the name of the backend for large inputs, once it is known
+    _packed: Mapping[str, np.ndarray] = MappingProxyType({})
 
     @pause_collector()
     def __init__(
@@ -74,6 +85,7 @@ class LoadedTokenizer:
         named_roles: Mapping[str, str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
+        contents: Mapping[str, bytes] | None = None,
         place: str = "tokenizer.json",
     ):
         """Loads the bytes of a tokenizer.json, or takes over a parsed tokenizer.
@@ -83,6 +95,7 @@ class LoadedTokenizer:
           named_roles: role to token, from metadata files; other roles get a common name, if the
             vocabulary has one.
           config: the parsed tokenizer.json, if `tokenizer` was read from one.
+          contents: its files by name, if `tokenizer` was read from them.
           place: the name of the file in errors.
 
         Raises:
@@ -91,14 +104,20 @@ class LoadedTokenizer:
         self._place = place
         self._named_roles = dict(named_roles or {})
         if isinstance(tokenizer, bytes):
+            contents = {WHOLE: tokenizer}
             tokenizer, config = parse_tokenizer(tokenizer, place)
-        self._tokenizer = tokenizer
+        self._tokenizer: Any = tokenizer
         self._unloaded_bytes = FAST_PAYS_BYTES  # to encode before a fast backend is loaded
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         with failures_as_data_errors(f"{place} cannot be written out", _ANOTHER):
             self.json = self._tokenizer.to_str().encode()
+        files = (contents or {}, {WHOLE: self.json})
+        keys = {kept_tokenizer.key_of(content, self._named_roles) for content in files} - {""}
+        self._keys = sorted(keys)
         self._config = canonical_config(self.json, config, place)
+        self.head = {**self._config, "model": {**self._config["model"], "vocab": {}, "merges": []}}
+        self._added = {token["id"]: token for token in self.head["added_tokens"]}
         self.ids = resolve_ids(self._config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
         self.vocab_size = max(self.ids.values()) + 1
@@ -108,28 +127,74 @@ class LoadedTokenizer:
                 'time; set "dropout": null'
             )
         self.special_ids = self._roles()
-        added = self._tokenizer.get_added_tokens_decoder()
-        special = {i for i, token in added.items() if token.special}
+        special = {i for i, token in self._added.items() if token["special"]}
         self.all_special_ids = tuple(sorted(special | set(self.special_ids.values())))
         ids = encode_each(self._tokenizer, list(GOLDEN_TEXTS))
         self.golden = tuple((text, tuple(i)) for text, i in zip(GOLDEN_TEXTS, ids, strict=True))
         self.prefix_ids, self.suffix_ids = self._surroundings()
+
+    @classmethod
+    def kept(
+        cls, contents: Mapping[str, bytes], named_roles: Mapping[str, str], place: str
+    ) -> "LoadedTokenizer | None":
+        """The tokenizer of some files, if an earlier process has kept it.
+
+        Args:
+          contents: the files by name.
+          named_roles: role to token, from metadata files.
+          place: the name of the file in errors.
+        """
+        loaded = cls.__new__(cls)
+        loaded._place, loaded._named_roles = place, dict(named_roles)
+        loaded._tokenizer = LateTokenizer(lambda: parse_tokenizer(loaded.json, place)[0])
+        key = kept_tokenizer.key_of(contents, named_roles)
+        state = kept_tokenizer.find(key, loaded._tokenizer) if key else None
+        if state is None:
+            return None
+        vars(loaded).update(state)
+        return loaded
+
+    def _keep(self) -> None:
+        """Keeps what was made of a large tokenizer for later processes."""
+        if self._keys:
+            state = {name: value for name, value in vars(self).items() if name in _KEPT}
+            state["_packed"] = {
+                "json": np.frombuffer(self.json, np.uint8),
+                "ids": np.frombuffer(json.dumps(self.ids).encode(), np.uint8),
+                "token_bytes": np.frombuffer(b"".join(self.token_bytes), np.uint8),
+                "token_sizes": np.array([*map(len, self.token_bytes)]),
+            }
+            kept_tokenizer.keep(self._keys, state, self._tokenizer)
+
+    @cached_property
+    def json(self) -> bytes:
+        """The canonical bytes of tokenizer.json."""
+        return self._packed["json"].tobytes()
+
+    @cached_property
+    @pause_collector()
+    def ids(self) -> dict[str, int]:
+        """Token to id, added tokens included."""
+        return json.loads(self._packed["ids"].tobytes())
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        return canonical_config(self.json, None, self._place)
 
     def with_roles(self, special_ids: Mapping[str, int]) -> "LoadedTokenizer":
         """This tokenizer with the roles that a dataset records, if added tokens can have them.
 
         Metadata files, which a dataset does not contain, may have named these roles.
         """
-        added = self._tokenizer.get_added_tokens_decoder()
         differing = {role: i for role, i in special_ids.items() if self.special_ids.get(role) != i}
-        if not differing or not added.keys() >= {*differing.values()}:
+        if not differing or not self._added.keys() >= {*differing.values()}:
             return self
-        named = {role: added[i].content for role, i in differing.items()}
-        return LoadedTokenizer(self.json, named, place=self._place)
+        named = {role: self._added[i]["content"] for role, i in differing.items()}
+        return tokenizer_of_json(self.json, named, place=self._place)
 
     def __reduce__(self) -> tuple:
         """Pickles bytes and roles; each process creates its own backend."""
-        return partial(LoadedTokenizer, place=self._place), (self.json, self._named_roles)
+        return partial(tokenizer_of_json, place=self._place), (self.json, self._named_roles)
 
     def load_backend(self, text_bytes: int = FAST_PAYS_BYTES) -> str:
         """Loads the backend for a run over `text_bytes`: gigatoken, word table or tokenizers.
@@ -137,9 +202,10 @@ class LoadedTokenizer:
         Returns:
           Its name; for `tokenizers` also why no faster one is used.
         """
-        if text_bytes < FAST_PAYS_BYTES:
+        if not self._keys and text_bytes < FAST_PAYS_BYTES:
             return "tokenizers, the fastest for input of this size"
-        backend, reason = self._choice
+        is_small = self._keys and text_bytes < GIGATOKEN_PAYS_BYTES
+        backend, reason = self._quick if is_small else self._choice
         return f"{backend.name}, since {reason}" if reason else backend.name
 
     def encode(self, text: pa.LargeStringArray) -> Ragged:
@@ -159,7 +225,9 @@ class LoadedTokenizer:
         """
         if "_choice" not in vars(self) and text.nbytes <= self._unloaded_bytes:
             self._unloaded_bytes -= text.nbytes
-            return ReferenceBackend(self._tokenizer).encode(text)
+            is_made = "_quick" in vars(self)
+            backend = self._quick[0] if is_made else ReferenceBackend(self._tokenizer)
+            return backend.encode(text)
         return self._choice[0].encode(text)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -200,12 +268,16 @@ class LoadedTokenizer:
 
         Ids without a token have empty bytes.
         """
+        if self._packed:
+            joined, sizes = self._packed["token_bytes"].tobytes(), self._packed["token_sizes"]
+            ends = sizes.cumsum()
+            bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+            return tuple(joined[start:end] for start, end in bounds)
         spelt = [b""] * self.vocab_size
         for token, i in self.ids.items():
             spelt[i] = token.encode()
         if self.is_byte_level:
-            added = self._tokenizer.get_added_tokens_decoder().keys()
-            plain = {token: i for token, i in self.ids.items() if i not in added}
+            plain = {token: i for token, i in self.ids.items() if i not in self._added}
             for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
                 spelt[i] = data
         return tuple(spelt)
@@ -237,16 +309,16 @@ class LoadedTokenizer:
     @property
     def continuing_prefix(self) -> str:
         """The mark of tokens that continue a word: WordPiece's "##"; "" if there is none."""
-        return self._config["model"].get("continuing_subword_prefix") or ""
+        return self.head["model"].get("continuing_subword_prefix") or ""
 
     @cached_property
     def is_byte_level(self) -> bool:
         """Whether tokens stand for bytes, written in `byte_characters`."""
-        return '"ByteLevel"' in json.dumps(self._config["pre_tokenizer"])  # quotes in texts are \\"
+        return '"ByteLevel"' in json.dumps(self.head["pre_tokenizer"])  # quotes in texts are \\"
 
     def _roles(self) -> dict[str, int]:
         """Role to id: the named token, else the first common name that no merge can produce."""
-        added = {t.content for t in self._tokenizer.get_added_tokens_decoder().values()}
+        added = {token["content"] for token in self._added.values()}
         roles = {}
         for role, names in COMMON_SPECIALS.items():
             named = self._named_roles.get(role)
@@ -283,7 +355,29 @@ class LoadedTokenizer:
     @cached_property
     @pause_collector()
     def _choice(self) -> tuple[Backend, str]:
-        return choose_backend(self._tokenizer, self._config, self._place)
+        """The backend for large inputs, and why it is not a fast one."""
+        if self._chosen == FastBackend.name:
+            return FastBackend(self.json, ReferenceBackend(self._tokenizer)), ""
+        if self._chosen:
+            return self._quick
+        backend, reason = choose_backend(self._tokenizer, self._config, self._place)
+        if not reason:
+            self._chosen = backend.name
+            if backend.name != FastBackend.name:
+                self._quick = backend, reason
+            self._keep()
+        return backend, reason
+
+    @cached_property
+    @pause_collector()
+    def _quick(self) -> tuple[Backend, str]:
+        """The backend that is kept, and why it is not a fast one."""
+        quick = choose_backend(self._tokenizer, self._config, self._place, is_kept=True)
+        if not quick[1]:
+            self._unloaded_bytes = GIGATOKEN_PAYS_BYTES
+            vars(self)["_quick"] = quick
+            self._keep()
+        return quick
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
@@ -298,12 +392,23 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     """
     found = find_on_hub(os.fspath(path), field="tokenizer")
     files = read_tokenizer_files(found.path)
-    tokenizer = LoadedTokenizer(
-        files.tokenizer, files.named, config=files.config, place=files.place
-    )
+    tokenizer = LoadedTokenizer.kept(files.contents, files.named, files.place)
+    if tokenizer is None:
+        parsed, config = files.parse()
+        tokenizer = LoadedTokenizer(
+            parsed, files.named, config=config, contents=files.contents, place=files.place
+        )
     tokenizer.chat_templates, tokenizer.settings = files.chat_templates, files.settings
     tokenizer.recorded = found.recorded
     return tokenizer
+
+
+def tokenizer_of_json(
+    content: bytes, named_roles: Mapping[str, str] | None = None, *, place: str = WHOLE
+) -> LoadedTokenizer:
+    """The tokenizer of a canonical tokenizer.json; arguments and errors as of LoadedTokenizer."""
+    kept = LoadedTokenizer.kept({WHOLE: content}, named_roles or {}, place)
+    return kept or LoadedTokenizer(content, named_roles, place=place)
 
 
 def _begins_with_space(spelt: bytes) -> bool:

@@ -7,8 +7,9 @@ optionally special_tokens_map.json, tokenizer_config.json and chat templates in 
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from textmill.pipelines.encoding.reference import Tokenizer, failures_as_data_errors
@@ -17,6 +18,9 @@ from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.tokenizers.tokenizer_files import (
     FILES,
+    LINES,
+    MERGES,
+    VOCABULARY,
     WHOLE,
     assemble,
     complete,
@@ -67,16 +71,17 @@ class TokenizerFiles:
     """The content of a tokenizer's files.
 
     Attributes:
-      tokenizer: the tokenizer, not yet checked.
-      config: the parsed tokenizer.json, or what was made of other files.
+      contents: name to content of the files that decide the tokenizer.
+      parse: parses them: the tokenizer, not yet checked, and the parsed tokenizer.json, or what was
+        made of other files. Raises DataError.
       named: role to token, from special_tokens_map.json and tokenizer_config.json.
       place: the file to name in errors.
       chat_templates: name to template; one without a name is "default".
       settings: the fields of tokenizer_config.json that a dataset's copy keeps.
     """
 
-    tokenizer: Tokenizer
-    config: dict[str, Any]
+    contents: Mapping[str, bytes]
+    parse: Callable[[], tuple[Tokenizer, dict[str, Any]]]
     named: dict[str, str]
     place: str
     chat_templates: Mapping[str, str] = field(default_factory=dict)
@@ -94,27 +99,38 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         return _from_store(path)
     is_file = os.path.isfile(path)
     if is_file and not path.endswith(WHOLE):
-        return TokenizerFiles(*parse_tokenizer(_read(path), path), {}, path)
+        content = _read(path)
+        return TokenizerFiles({WHOLE: content}, partial(parse_tokenizer, content, path), {}, path)
     if not is_file and not os.path.isdir(path):
         raise UsageError(
             f"{flag('tokenizer', path)}: there is no such file or directory; {_remedy()}"
         )
-    folder, whole = (os.path.dirname(path), path) if is_file else (path, os.path.join(path, WHOLE))
-    if os.path.isfile(whole):
-        data, place = _read(whole), whole
-        config = read_tokenizer_json(data, whole)
+    folder = os.path.dirname(path) if is_file else path
+    there = {name: os.path.join(folder, name) for name in FILES}
+    contents = {name: _read(file) for name, file in there.items() if os.path.isfile(file)}
+    is_bpe = {VOCABULARY, MERGES} <= contents.keys()
+    place = there[WHOLE if WHOLE in contents else VOCABULARY if is_bpe else LINES]
+    parse = partial(_parse_files, folder, contents)
+    return TokenizerFiles(contents, parse, place=place, **_read_beside(folder))
+
+
+def _parse_files(folder: str, contents: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]:
+    """Parses the tokenizer of a directory, whose files have some contents."""
+    if WHOLE in contents:
+        data, place = contents[WHOLE], os.path.join(folder, WHOLE)
+        config = read_tokenizer_json(data, place)
         if complete(config, folder):
             data = json.dumps(config).encode()
     elif assembled := assemble(folder):
         config, place = assembled
         data = json.dumps(config).encode()
     else:
-        names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
+        names = ", ".join(sorted(os.listdir(folder))[:9]) or "nothing"
         raise UsageError(
-            f"{flag('tokenizer', path)}: the directory has neither tokenizer.json nor vocab.json "
+            f"{flag('tokenizer', folder)}: the directory has neither tokenizer.json nor vocab.json "
             f"with merges.txt nor vocab.txt (it holds {names}); {_remedy()}"
         )
-    return TokenizerFiles(*parse_tokenizer(data, place), place=place, **_read_beside(folder))
+    return parse_tokenizer(data, place)
 
 
 def _from_store(path: str) -> TokenizerFiles:
@@ -134,7 +150,9 @@ def _from_store(path: str) -> TokenizerFiles:
                 os.makedirs(to, exist_ok=True)
                 store.local_copy(os.path.join(place, name), to)
         try:
-            return replace(read_tokenizer_files(local), place=path)
+            files = read_tokenizer_files(local)
+            parsed = files.parse()  # while the files are here
+            return replace(files, parse=lambda: parsed, place=path)
         except TextmillError as error:
             raise type(error)(str(error).replace(local, path)) from error
 

@@ -120,12 +120,10 @@ def _plan_byte_level(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         _refuse("it does not split text")
     if last["add_prefix_space"] and len(steps) > 1:
         _refuse("it puts a space before each word")
-    words = Tokenizer(tokenizer.model)
-    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     raw, normalized = _added_tokens(config, tokenizer)
     return EncodingPlan(
         _splitter(patterns),
-        WordEncoder(words),
+        WordEncoder(tokenizer, _words_of_bytes),
         raw,
         model=merges_of_bytes(model),
         whole=whole_words(model["vocab"]) if model.get("ignore_merges") else None,
@@ -185,9 +183,8 @@ def _plan_word_piece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     raw, normalized = _added_tokens(config, tokenizer)
     words = _without_added(tokenizer)
     model = pieces_of(config["model"], words)
-    return EncodingPlan(
-        _splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized
-    )
+    encoder = WordEncoder(tokenizer, _without_added)
+    return EncodingPlan(_splitter([pattern]), encoder, raw, model=model, normalized=normalized)
 
 
 # ---- Unigram ----
@@ -212,9 +209,8 @@ def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
     words, touching = _without_added(tokenizer), _touching(config)
     model = None if touching is None else pieces_of(config["model"], words, touching)
-    return EncodingPlan(
-        _splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized
-    )
+    encoder = WordEncoder(tokenizer, _without_added)
+    return EncodingPlan(_splitter([pattern]), encoder, raw, model=model, normalized=normalized)
 
 
 def _touching(config: Config) -> str | None:
@@ -262,14 +258,12 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     for left, right in model["merges"]:
         if re.search(f"[^{_SPACE}]{_SPACE}", left + right):
             _refuse(f"its merge of {left!r} and {right!r} crosses the end of a word")
-    words = Tokenizer(tokenizer.model)
-    words.normalizer = normalizers.Replace(" ", _SPACE)
     raw, normalized = _added_tokens(config, tokenizer)
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
     prefix = _sentencepiece_prefix(config)
     return EncodingPlan(
         _splitter([pattern]),
-        WordEncoder(words),
+        WordEncoder(tokenizer, _words_with_spaces),
         raw,
         model=merges_of_characters(model, _SPACE),
         normalized=normalized,
@@ -338,6 +332,18 @@ def _without_added(tokenizer: Tokenizer) -> Tokenizer:
     if tokenizer.normalizer is not None:
         words.normalizer = tokenizer.normalizer
     words.pre_tokenizer = tokenizer.pre_tokenizer
+    return words
+
+
+def _words_of_bytes(tokenizer: Tokenizer) -> Tokenizer:
+    words = Tokenizer(tokenizer.model)
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return words
+
+
+def _words_with_spaces(tokenizer: Tokenizer) -> Tokenizer:
+    words = Tokenizer(tokenizer.model)
+    words.normalizer = normalizers.Replace(" ", _SPACE)
     return words
 
 

@@ -4,7 +4,9 @@ It is exact by construction: a plan cuts words where no token can reach across, 
 word come from `tokenizers` or from a compiled loop that gives the same ids.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,27 +127,35 @@ class WordEncoder:
     That takes two thirds of the time of one text per word.
     """
 
-    def __init__(self, tokenizer: Tokenizer):
-        """Takes a tokenizer without added tokens that encodes single words correctly."""
-        self._alone = tokenizer
-        self._joined = Tokenizer(tokenizer.model)
-        if tokenizer.normalizer is not None:
-            self._joined.normalizer = tokenizer.normalizer
-        if tokenizer.pre_tokenizer is not None:
-            self._joined.pre_tokenizer = tokenizer.pre_tokenizer
-        self._joined.add_special_tokens([AddedToken(_END, normalized=False)])
-        self._end: Any = self._joined.token_to_id(_END)
-        # The new token's id is the number of tokens, which another has if ids have gaps.
-        self._joins = tokenizer.id_to_token(self._end) is None
+    def __init__(self, tokenizer: Tokenizer, of_words: Callable[[Tokenizer], Tokenizer]):
+        """Takes a tokenizer, and what makes one of it that encodes single words correctly."""
+        self._tokenizer, self._of_words = tokenizer, of_words
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The arguments of `__init__`."""
+        return {"_tokenizer": self._tokenizer, "_of_words": self._of_words}
+
+    @cached_property
+    def _alone(self) -> Tokenizer:
+        return self._of_words(self._tokenizer)
+
+    @cached_property
+    def _joined(self) -> tuple[Tokenizer, int | None]:
+        """The same with an added token, and its id; None if another token has that id."""
+        joined = self._of_words(self._tokenizer)
+        joined.add_special_tokens([AddedToken(_END, normalized=False)])
+        end: Any = joined.token_to_id(_END)  # the number of tokens: taken if ids have gaps
+        return joined, end if self._alone.id_to_token(end) is None else None
 
     def encode(self, words: list[str]) -> Ragged:
         """The ids of each word."""
-        if not self._joins or any(_END in word for word in words):
+        joined, end = self._joined
+        if end is None or any(_END in word for word in words):
             return Ragged.of_lists(encode_each(self._alone, words))
         starts = range(0, len(words), _JOINED)
         texts = [_END.join([*words[start : start + _JOINED], ""]) for start in starts]
-        ids = Ragged.of_lists(encode_each(self._joined, texts)).values
-        ends = np.flatnonzero(ids == self._end)
+        ids = Ragged.of_lists(encode_each(joined, texts)).values
+        ends = np.flatnonzero(ids == end)
         return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
 
 
@@ -158,6 +168,10 @@ class WordTableBackend:
         """Starts without tables."""
         self._plan = plan
         self._tables: list[WordTable] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The plan, without tables."""
+        return {"_plan": self._plan, "_tables": []}
 
     def encode(self, text: pa.LargeStringArray) -> Ragged:
         """Encodes documents, as every `Backend` does."""

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.encoding.tokenizer import tokenizer_of_json
 from textmill.pipelines.inspection.options import InspectOptions
 from textmill.pipelines.inspection.read_rows import find_split, read_rows, sequences
 from textmill.pipelines.inspection.row_text import (
@@ -84,7 +84,7 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
 def token_texts(info: SetInfo) -> TokenTexts:
     """Loads the texts of a dataset's tokens."""
     with open(info.locate("tokenizer.json"), "rb") as tokenizer:
-        return TokenTexts(LoadedTokenizer(tokenizer.read()))
+        return TokenTexts(tokenizer_of_json(tokenizer.read()))
 
 
 def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, tokenizer_of_json
 from textmill.pipelines.rows.evaluation import EvaluationLine
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
@@ -55,7 +55,7 @@ class Job(BlockJob):
         sha256 = self.schema.tokenizer_sha256
         if sha256 not in _loaded_tokenizers:
             path = self.locate("tokenizer.json")
-            tokenizer = LoadedTokenizer(store.read(path))
+            tokenizer = tokenizer_of_json(store.read(path))
             if tokenizer.sha256 != sha256:
                 raise DataError(f"{path} changed during the run: run build_shards again")
             share_tokenizer(tokenizer.with_roles(self.schema.special_ids))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, tokenizer_of_json
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.set_files import SetFiles
@@ -21,7 +21,7 @@ def load_tokenizer(files: SetFiles) -> LoadedTokenizer:
     path = files.fetch("tokenizer.json")
     if not os.path.isfile(path):
         raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
-    return LoadedTokenizer(read_bounded(path))
+    return tokenizer_of_json(read_bounded(path))
 
 
 def check_ids(path: str, schema: Schema, tokenizer: LoadedTokenizer) -> None:

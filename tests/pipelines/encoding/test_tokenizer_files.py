@@ -33,13 +33,13 @@ def test_layouts_of_roberta_and_gpt2(tmp_path):
     trained = _write_vocab_and_merges(tmp_path, ROBERTA_SPECIALS)
     files = read_tokenizer_files(str(tmp_path))
     assert files.named == {}
-    read = files.tokenizer
+    read = files.parse()[0]
     assert read.encode(_TEXT).ids == trained.encode(_TEXT).ids
     assert read.decode(read.encode(_TEXT).ids) == trained.decode(trained.encode(_TEXT).ids)
     added = {i: str(t.content) for i, t in read.get_added_tokens_decoder().items()}
     assert added == dict(enumerate(ROBERTA_SPECIALS))
     _write_vocab_and_merges(tmp_path, ("<|endoftext|>",))
-    read = read_tokenizer_files(str(tmp_path)).tokenizer
+    read = read_tokenizer_files(str(tmp_path)).parse()[0]
     assert read.encode("a<|endoftext|>").tokens == ["a", "<|endoftext|>"]
     assert read.get_added_tokens_decoder().keys() == {0}
 
@@ -48,14 +48,14 @@ def test_opt_layout(tmp_path):
     """No mask; a bos before each text, if it is configured; specials by name."""
     _write_vocab_and_merges(tmp_path, ("<s>", "<pad>", "</s>", "<unk>"))
     (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "</s>", "eos_token": "</s>"}')
-    tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
+    tokenizer = read_tokenizer_files(str(tmp_path)).parse()[0]
     assert tokenizer.encode("a").tokens == ["a"]
     (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
     files = read_tokenizer_files(str(tmp_path))
-    assert files.tokenizer.encode("a<unk>").tokens == ["</s>", "a", "<unk>"]
+    assert files.parse()[0].encode("a<unk>").tokens == ["</s>", "a", "<unk>"]
     assert files.named == {"bos": "</s>", "eos": "</s>"}
     (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
-    tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
+    tokenizer = read_tokenizer_files(str(tmp_path)).parse()[0]
     assert "".join(tokenizer.encode("a").tokens) == "Ġa"
 
 
@@ -66,7 +66,7 @@ def test_published_files_are_read_as_transformers_reads_them(name, kind):
 
     directory = _PUBLISHED / name
     theirs = getattr(transformers, f"{kind}Tokenizer").from_pretrained(str(directory))
-    ours = read_tokenizer_files(str(directory)).tokenizer
+    ours = read_tokenizer_files(str(directory)).parse()[0]
     # No space before <mask>: as published it takes that along, but not in transformers 5.
     for text in (_TEXT.replace(" <", "<"), "", " x", "don't  STOP 12½", "<s> a<pad>", "e\u0301 🙂"):
         ids = theirs(text)["input_ids"]
@@ -134,7 +134,7 @@ def test_broken_files_get_one_paragraph(tmp_path, files, error, said):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(error, match=said) as raised:
-        read_tokenizer_files(str(tmp_path))
+        read_tokenizer_files(str(tmp_path)).parse()
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -167,7 +167,7 @@ def _write(directory: Path, files: Files) -> None:
 
 def _assert_same(directory: Path) -> None:
     theirs = AutoTokenizer.from_pretrained(directory)
-    ours = read_tokenizer_files(str(directory)).tokenizer
+    ours = read_tokenizer_files(str(directory)).parse()[0]
     for text in HARD:
         for adds in (False, True):
             due = theirs(text, add_special_tokens=adds)["input_ids"]
@@ -209,7 +209,7 @@ def test_a_normalizer_of_bert_s_class(settings, tmp_path):
     cased = {"do_lower_case": False, "strip_accents": False}
     _write(tmp_path, _named("BertTokenizer", **{**cased, **settings}))
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    ours = read_tokenizer_files(str(tmp_path)).tokenizer
+    ours = read_tokenizer_files(str(tmp_path)).parse()[0]
     for text in HARD:
         due = theirs(text, add_special_tokens=False)["input_ids"]
         assert ours.encode(text, add_special_tokens=False).ids == due
@@ -235,7 +235,7 @@ def test_another_class_is_refused_with_the_remedy(files, said, tmp_path):
     _byte_level((END,)).model.save(str(tmp_path))
     _write(tmp_path, files)
     with pytest.raises(UsageError, match=f"{said}.*{REMEDY}"):
-        read_tokenizer_files(str(tmp_path))
+        read_tokenizer_files(str(tmp_path)).parse()
 
 
 def test_vocab_txt_of_an_unknown_class_is_refused(tmp_path):
@@ -243,7 +243,7 @@ def test_vocab_txt_of_an_unknown_class_is_refused(tmp_path):
     for files in ({}, _named("BertJapaneseTokenizer"), _model("gpt2")):
         _write(tmp_path, {CONFIG: {}} | files)
         with pytest.raises(UsageError, match=f"has vocab.txt with .*{REMEDY}"):
-            read_tokenizer_files(str(tmp_path))
+            read_tokenizer_files(str(tmp_path)).parse()
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_tokens_without_their_ids_are_refused(files, said, tmp_path):
     _write(tmp_path, files)
     _byte_level((END,)).model.save(str(tmp_path))
     with pytest.raises(DataError, match=said):
-        read_tokenizer_files(str(tmp_path))
+        read_tokenizer_files(str(tmp_path)).parse()
     tokenizer = _byte_level((END,))
     if END not in json.dumps(files):
         tokenizer.save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(DataError, match=said):
-            read_tokenizer_files(str(tmp_path))
+            read_tokenizer_files(str(tmp_path)).parse()
