@@ -17,6 +17,7 @@ from textmill.pipelines.host.imports import leave_out
 
 _KNOWN_BY_NAME = {"math", "numba", "numpy"}  # packages that Textmill does not edit
 _inner: list[Callable] = []  # functions not yet registered with numba
+_intrinsics: list[Callable] = []  # likewise
 _lock = threading.Lock()
 
 
@@ -46,6 +47,15 @@ def entry(*signature: Any) -> Callable[[Callable], Callable]:
 def inner(function: Callable) -> Callable:
     """Marks a function that entries call; it is compiled and cached as a part of them."""
     _inner.append(function)
+    return function
+
+
+def intrinsic(function: Callable) -> Callable:
+    """Marks a function that writes LLVM code, as `numba.extending.intrinsic` describes it.
+
+    Entries call it by its name in its module, where numba's object replaces it.
+    """
+    _intrinsics.append(function)
     return function
 
 
@@ -139,6 +149,9 @@ def _compile(function: Callable, signature: tuple[Any, ...]) -> Callable:
         function.__qualname__ = f"{function.__name__}-{_digest(function)}"
         while _inner:
             numba.extending.register_jitable(nogil=True)(_inner.pop())
+        while _intrinsics:
+            made = _intrinsics.pop()
+            made.__globals__[made.__name__] = numba.extending.intrinsic(made)
         types_: list[Any] = [part(numba.types) if callable(part) else part for part in signature]
         try:
             return numba.njit(*types_, cache=True, nogil=True)(function)

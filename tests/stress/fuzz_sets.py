@@ -51,8 +51,8 @@ from tests.tools.set_damage import (
 from textmill.pipelines import export, inspect_shards, verify
 from textmill.pipelines.inspection import export_set, row_text, set_tables
 from textmill.pipelines.inspection.checks import set_check
-from textmill.pipelines.writers.array_record_file import highway_hash
 from textmill.pipelines.writers.document_formats import document_codec
+from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import read_set

@@ -18,8 +18,8 @@ from textmill.pipelines.inspection.checks.row_checks import (
 from textmill.pipelines.rows.evaluation import EVALUATION, example_name
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.tasks.task import task_class
-from textmill.pipelines.writers.array_record_file import highway_hash
 from textmill.pipelines.writers.document_formats import document_codec, open_documents
+from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.codec import RowCodec

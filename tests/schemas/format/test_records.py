@@ -14,7 +14,8 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textmill.pipelines.writers.array_record_file import ArrayRecordFile, highway_hash
+from textmill.pipelines.writers.array_record_file import ArrayRecordFile
+from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.records import IN_BLOCK, crc32c, frame, open_rows
 
