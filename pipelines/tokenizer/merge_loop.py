@@ -51,6 +51,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from textmill.pipelines.encoding.word_slots import prefetch
 from textmill.pipelines.host.compiled import entry, inner
 
 LARGE = 2**31  # from this number of symbols on, positions take 64 bits
@@ -59,6 +60,7 @@ POOL_ROOM = 2  # positions per symbol; when they are used up, stale ones are rem
 WALL = -1
 _INSIDE = -2
 _ANY_LENGTH = 1 << 62
+AHEAD = 16  # positions whose symbols are prefetched
 _FREE = -1  # a slot of the table of pairs that no pair has taken
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
@@ -212,7 +214,11 @@ def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after)
     side_before, met_before, where_before = before
     side_after, met_after, where_after = after
     left_length, right_length = lengths[left], lengths[right]
-    for i in range(positions.shape[0]):
+    number = positions.shape[0]
+    for i in range(number):
+        ahead = np.int64(positions[min(i + AHEAD, number - 1), 0])
+        prefetch(symbols, ahead)
+        prefetch(word_of, ahead)
         p = np.int64(positions[i, 0])
         q = p + left_length
         if symbols[p] != left or symbols[q] != right:

@@ -114,6 +114,7 @@ def test_tables_grow_before_they_are_full(histogram, large):
         patch.setattr(merge_loop, "POOL_ROOM", 1)
         patch.setattr(merge_loop, "LARGE", large)
         patch.setattr(merge_loop, "_compiled_for", lambda index: merge_loop._merge_all)
+        patch.setattr(merge_loop, "prefetch", lambda rows, row: rows[row])
         trained = train(histogram, 300, min_frequency=1)
     assert as_oracle(trained) == oracle(histogram, 300, min_frequency=1)
 
