@@ -184,12 +184,21 @@ def take_minima(values, offsets, factors, addends, minima):
       addends: uint32[H].
       minima: uint32[D, H], filled with the largest value; out: the signatures.
     """
+    size = np.uint64(factors.size)
     for document in range(offsets.size - 1):
-        for place in range(offsets[document], offsets[document + 1]):
-            value = np.uint32(values[place] >> _32)
-            for number in range(factors.size):
-                hashed = np.uint32(value * factors[number] + addends[number])
-                minima[document, number] = min(minima[document, number], hashed)
+        row, last = np.uint64(document), offsets[document + 1] - 1
+        # Four shingles at once, so that a minimum is loaded and stored once for four; the last one
+        # may come several times. Unsigned indices let LLVM use vector instructions.
+        for place in range(offsets[document], last + 1, 4):
+            one = np.uint32(values[np.uint64(place)] >> _32)
+            two = np.uint32(values[np.uint64(min(place + 1, last))] >> _32)
+            three = np.uint32(values[np.uint64(min(place + 2, last))] >> _32)
+            four = np.uint32(values[np.uint64(min(place + 3, last))] >> _32)
+            for number in range(size):
+                factor, addend = factors[number], addends[number]
+                least = min(np.uint32(one * factor + addend), np.uint32(two * factor + addend))
+                other = min(np.uint32(three * factor + addend), np.uint32(four * factor + addend))
+                minima[row, number] = min(minima[row, number], min(least, other))
 
 
 @inner
