@@ -47,8 +47,8 @@ def measure(options: Bench) -> Iterator[Record]:
 
         def theirs(pattern: str) -> Seconds:
             output = scratch / f"theirs{PATTERNS.index(pattern)}.json"
-            flags = ("tokenizers", text, str(options.vocab_size), output, pattern)
-            return Seconds(*reported("tests.benchmarks.scripts.train_others", *flags))
+            flags = (text, str(options.vocab_size), output, pattern)
+            return Seconds(*reported("tests.benchmarks.scripts.train_tokenizers", *flags))
 
         contestants = {(pattern, True): lambda p=pattern: ours(p) for pattern in PATTERNS}
         if options.others:

@@ -1,101 +1,131 @@
-"""train_tokenizer, the whole command, beside two other trainers on the same documents.
+"""train_tokenizer beside gigabpe and `tokenizers` on the same documents, all as whole commands.
 
-    python -m tests.benchmarks.bench_train_tokenizer --megabytes=110
-    python -m tests.benchmarks.bench_train_tokenizer --megabytes=1000 --peer_megabytes=110 --runs=1
+    python -m tests.benchmarks.bench_train_tokenizer
+    python -m tests.benchmarks.bench_train_tokenizer --texts sources reviews --megabytes=300
+    taskset -c 0 python -m tests.benchmarks.bench_train_tokenizer --threads=1
 
-Ours includes start-up, reading and writing; of the others only training counts
-(scripts/train_others.py: `tokenizers` with 2 threads, gigatoken's `train_bpe` with all). With less
-text for them their seconds are scaled to ours, as if they were linear in it, and that is said. In
-the end merges and ids are compared, where both had the same text.
+A text has each document once (corpora.py), a line each: sources and documentation that are
+installed on this machine, or 92 MB of reviews. `tokenizers` and gigabpe have as many threads as
+--threads says, and write nothing but tokenizer.json; ours also reports on the text, and keeps its
+histogram. Memory is that of one more run of each.
+
+In the end merges are compared. gigabpe gives no ids to bytes that are absent from the text, and
+makes as many merges more; those that all have must be equal.
 """
 
 import json
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks.baselines import baseline_versions, with_baselines
+from tests.benchmarks.bench_memory import peak_memory
 from tests.benchmarks.clock import Seconds
-from tests.benchmarks.commands import train, workers
-from tests.benchmarks.corpora import write_corpus
+from tests.benchmarks.commands import workers
+from tests.benchmarks.corpora import TEXTS, write_lines
 from tests.benchmarks.measure import (
     Options,
     Record,
-    Runs,
     Side,
     alternated,
     entry,
-    reported,
+    run_command,
     versions,
 )
+
+SCRIPTS = "tests.benchmarks.scripts"
+OURS = "train_tokenizer"
+THRESHOLDS = {"gigabpe": (2.5, None), "tokenizers": (3, 6)}  # reach, aim
 
 
 @dataclass(frozen=True)
 class Bench(Options):
     """What to compare."""
 
-    megabytes: float = 110
-    """Of text, for ours."""
-    peer_megabytes: float = 0
-    """Of the same text, for the others; 0: as much."""
+    texts: tuple[str, ...] = ("sources",)
+    """`sources` or `reviews`."""
+    megabytes: float = 100
+    """Of each text, at most."""
     vocab_size: int = 32000
     """Of all."""
+    threads: int = 2
+    """Of gigabpe and `tokenizers`; ours takes the cores that it is given."""
 
 
 def measure(options: Bench) -> Iterator[Record]:
-    """A row for each other trainer."""
+    """A row for each text and other trainer."""
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        text, less = scratch / "text.txt", scratch / "less.txt"
-        size = write_corpus(text, options.megabytes)
-        their_size = write_corpus(less, options.peer_megabytes or options.megabytes)
-        output, theirs = scratch / "tokenizer", scratch / "theirs.json"
+        for name in options.texts:
+            text = Path(folder, f"{name}.txt")
+            size = write_lines(text, options.megabytes, TEXTS[name]())
+            yield from _measure(options, name, text, size)
 
-        def other(library: str) -> Seconds:
-            flags = (library, less, str(options.vocab_size), theirs)
-            return Seconds(*reported("tests.benchmarks.scripts.train_others", *flags))
 
-        found = alternated(
-            {
-                "ours": lambda: train(
-                    output, f"--input={text}", f"--vocab_size={options.vocab_size}"
-                ),
-                "gigatoken": lambda: other("gigatoken"),
-                "tokenizers": lambda: other("tokenizers"),
-            },
-            options.runs,
-        )
+def _measure(options: Bench, name: str, text: Path, size: int) -> Iterator[Record]:
+    for who in (OURS, *THRESHOLDS):
+        _output(text, who).parent.mkdir(parents=True)
+    commands = _commands(options, text)
+    run: dict[str, Callable[[], Seconds]] = {
+        who: lambda command=command: run_command(command())[0] for who, command in commands.items()
+    }
+    found = alternated(run, options.runs)
+
+    def side(who: str, working: str) -> Side:
+        memory = 0.0 if found[who].reason else peak_memory(commands[who]())
         note = ""
-        if size == their_size and not found["tokenizers"].reason:
-            note = differences(output / "tokenizer.json", theirs)
-        ours = Side.time(
-            "train_tokenizer", found["ours"], bytes=size, workers=workers(text), note=note
-        )
-    large = size >= 1_000_000_000
-    for library, reach, aim in (
-        ("tokenizers", 10 if large else 3, 20 if large else 6),
-        ("gigatoken", 1, None),
-    ):
-        scaled = Runs(Seconds(*(s * size / their_size for s in run)) for run in found[library])
-        scaled.reason = found[library].reason
-        said = f"scaled from {their_size / 1e6:.0f} MB" if size != their_size else ""
+        if who != OURS and not any(found[one].reason for one in (OURS, who)):
+            note = differences(_output(text, OURS), _output(text, who))
+        more = {"bytes": size, "workers": working, "memory": memory, "note": note}
+        return Side.time(who, found[who], **more)
+
+    ours = side(OURS, workers(text))
+    used = versions("apache-beam", "numba", "tokenizers")
+    for who, (reach, aim) in THRESHOLDS.items():
         yield Record(
-            f"train_tokenizer {size / 1e6:,.0f} MB beside {library}",
+            f"train_tokenizer, {name}, {size / 1e6:,.0f} MB, beside {who}",
             ours,
-            Side.time(library, scaled, bytes=their_size, workers="2 threads", note=said),
+            side(who, f"{options.threads} threads"),
             reach,
             aim,
-            versions=versions("apache-beam", "gigatoken", "tokenizers"),
+            versions=used | baseline_versions("gigabpe", pins="gigabpe"),
         )
+
+
+def _commands(options: Bench, text: Path) -> dict[str, Callable[[], list[str]]]:
+    tokens, threads = str(options.vocab_size), str(options.threads)
+
+    def made_by(who: str) -> str:
+        return str(_output(text, who))
+
+    def gigabpe(python: str) -> list[str]:
+        given = [str(text), tokens, made_by("gigabpe"), threads]
+        return [python, "-m", f"{SCRIPTS}.train_gigabpe", *given]
+
+    given = [f"--input={text}", "--document=line", f"--vocab_size={tokens}", "--overwrite"]
+    given.append(f"--output={_output(text, OURS).parent}")
+    script = [str(text), tokens, made_by("tokenizers"), "gpt2", threads]
+    return {
+        OURS: lambda: [sys.executable, "-m", "pipelines.train_tokenizer", *given],
+        "gigabpe": with_baselines(gigabpe, "gigabpe"),
+        "tokenizers": lambda: [sys.executable, "-m", f"{SCRIPTS}.train_tokenizers", *script],
+    }
+
+
+def _output(text: Path, who: str) -> Path:
+    return text.with_suffix("") / who / "tokenizer.json"
 
 
 def differences(ours: Path, theirs: Path) -> str:
-    """How many merges and ids there are, and how many differ."""
-    mine, other = (json.loads(path.read_text())["model"] for path in (ours, theirs))
-    merges = sum(a != b for a, b in zip(mine["merges"], other["merges"], strict=False))
-    merges += abs(len(mine["merges"]) - len(other["merges"]))
-    ids = len(mine["vocab"].items() ^ other["vocab"].items())
-    return f"{len(mine['merges']):,} merges, {merges} differ; {len(mine['vocab']):,} ids, {ids}"
+    """How many merges there are, how many of those that both have differ, and how many are more."""
+    mine, other = (
+        [tuple(merge) for merge in json.loads(path.read_text())["model"]["merges"]]
+        for path in (ours, theirs)
+    )
+    differ = sum(a != b for a, b in zip(mine, other, strict=False))
+    more = len(other) - len(mine)
+    return f"{len(mine):,} merges, {differ} differ" + (f", {more} more" if more else "")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Near-duplicates beside datatrove's MinHash and datasketch, and who is right where they differ.
+"""Near-duplicates beside datatrove's MinHash and datasketch, and signatures beside rensa's.
 
     uv venv /tmp/baselines
     uv pip install --python /tmp/baselines/bin/python datatrove==0.9.0 orjson spacy tokenizers \
@@ -9,6 +9,7 @@ All look at runs of five words with 14 bands of 8 hashes, in one process, on rev
 third have a copy with some words changed. Ours reads JSON Lines and says who is removed for whom;
 datatrove has its four stages; datasketch signs and looks up. Seconds are of processors, without
 start-up. Who is right says the exact similarity of what is removed with what is kept for it.
+rensa (installed by baselines.py) makes signatures of 112 hashes of the shingles that ours hashed.
 """
 
 import json
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tests.benchmarks.baselines import baseline_versions, with_baselines
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.corpora import REVIEWS, reviews
 from tests.benchmarks.measure import (
@@ -64,9 +66,15 @@ def measure(options: Bench) -> Iterator[Record]:
         large, small = scratch / "large" / "text.jsonl", scratch / "small" / "text.jsonl"
         large_bytes = write_copies(large, options.megabytes)
         small_bytes = write_copies(small, options.peer_megabytes)
+
+        def rensa(python: str) -> Said:  # takes what the latest run of ours wrote
+            hashes = max(scratch.glob("*/hashes.npz"), key=lambda path: path.stat().st_mtime)
+            return _run("near_rensa", scratch, hashes, python)
+
         found = alternated(
             {
                 "ours": lambda: _run("near_core", scratch, large),
+                "rensa": with_baselines(rensa, "rensa"),
                 "datatrove": lambda: _run("near_datatrove", scratch, small.parent, options.python),
                 "datasketch": lambda: _run("near_datasketch", scratch, small, options.python),
             },
@@ -77,6 +85,14 @@ def measure(options: Bench) -> Iterator[Record]:
     side = _side("the core", found["ours"], large_bytes, slice(1, None))
     signatures = _side("signatures", found["ours"], large_bytes, slice(1))
     yield Record("signatures of 14 x 8 hashes, a core", signatures, reach=100)
+    minima = Runs(Seconds(said["minima"], said["minima"]) for said in found["ours"])
+    yield Record(
+        "signatures of hashed shingles, 14 x 8 hashes, a core",
+        Side.rate("minima", minima, large_bytes / 1e6, "MB", bytes=large_bytes),
+        _side("rensa", found["rensa"], large_bytes, slice(None)),
+        reach=1,
+        versions=versions("numba", "numpy") | baseline_versions("rensa", pins="rensa"),
+    )
     print("ours:", judge(texts, ours["pairs"], []))
     for peer, reach in (("datatrove", 10), ("datasketch", 5)):
         note = judge(texts, found[peer][0]["pairs"], ours["pairs"]) if found[peer] else ""

@@ -99,18 +99,23 @@ def write_json_lines(path: Path, megabytes: float, texts: Iterable[str]) -> int:
     return _write_objects(path, ({"text": text} for text in within(texts, megabytes)))
 
 
+def write_lines(path: Path, megabytes: float, texts: Iterable[str]) -> int:
+    """Different texts, a line each; returns the bytes."""
+    with open(path, "wb") as file:
+        for line in within((" ".join(text.split()) for text in texts), megabytes):
+            file.write(f"{line}\n".encode())
+        return file.tell()
+
+
 def write_corpus(path: Path, megabytes: float) -> int:
     """Different texts, a line each; returns the bytes."""
 
-    def lines() -> Iterator[str]:
+    def repeated() -> Iterator[str]:
         for turn in count():
             for text in chain(review_texts(), source_texts()):
-                yield f"{turn} " * (turn > 0) + " ".join(text.split())
+                yield f"{turn} " * (turn > 0) + text
 
-    with open(path, "wb") as file:
-        for line in within(lines(), megabytes):
-            file.write(f"{line}\n".encode())
-        return file.tell()
+    return write_lines(path, megabytes, repeated())
 
 
 def write_labelled(path: Path, megabytes: float) -> int:

@@ -1,19 +1,19 @@
-"""Trains a byte-level BPE with `tokenizers` (2 threads) or gigatoken: prints its seconds as JSON.
+"""Trains a byte-level BPE with `tokenizers`: prints the seconds of training as JSON.
 
-    python train_others.py tokenizers|gigatoken TEXT VOCAB_SIZE OUTPUT.json [PATTERN]
+    python train_tokenizers.py TEXT VOCAB_SIZE OUTPUT.json [PATTERN [THREADS]]
 
-`tokenizers` cuts words by the pattern, a name or a regular expression. A document is a line.
-Reading is not timed.
+It cuts words by the pattern, a name or a regular expression. A document is a line. Reading is not
+timed.
 """
 
 import json
 import os
 import sys
 
-os.environ.update(RAYON_NUM_THREADS="2", TOKENIZERS_PARALLELISM="true")
+THREADS = (sys.argv[5:] or ["2"])[0]
+os.environ.update(RAYON_NUM_THREADS=THREADS, TOKENIZERS_PARALLELISM="true")
 
-import gigatoken  # noqa: E402  both read the environment
-from tokenizers import (  # noqa: E402
+from tokenizers import (  # noqa: E402  reads the environment
     ByteLevelBPETokenizer,
     Regex,
     Tokenizer,
@@ -28,22 +28,14 @@ from textmill.pipelines.encoding.patterns import GPT2, pattern_of  # noqa: E402
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
-def main(library: str, text: str, tokens: str, output: str, pattern: str = GPT2) -> None:
-    """Times one of the two."""
-    vocab_size = int(tokens)
-    if library == "gigatoken":
-        with open(text, "rb") as file:
-            documents = file.read()
-        began = Seconds.now()
-        gigatoken.train_bpe(documents, vocab_size, SPECIALS, separator=b"\n")
-        ended = Seconds.now()
-    else:
-        with open(text, encoding="utf-8") as file:
-            lines = file.read().split("\n")
-        began = Seconds.now()
-        tokenizer = train_by_tokenizers(lines, vocab_size, pattern)
-        ended = Seconds.now()
-        tokenizer.save(output)
+def main(text: str, tokens: str, output: str, pattern: str = GPT2, _: str = "") -> None:
+    """Times the training."""
+    with open(text, encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    began = Seconds.now()
+    tokenizer = train_by_tokenizers(lines, int(tokens), pattern)
+    ended = Seconds.now()
+    tokenizer.save(output)
     print(json.dumps(ended.since(began)))
 
 
