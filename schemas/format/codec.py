@@ -14,7 +14,7 @@ There are two encodings of a value list:
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from textmill.schemas.format.records import varint
 
 ENCODINGS = ("bytes", "int64_list")
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
+
+# Function that copies bytes start to stop of B rows: contiguous uint8 [B, stop - start].
+Piece = Callable[[int, int], np.ndarray]
 
 
 def _field(number: int, length: int) -> bytes:
@@ -75,14 +78,7 @@ class RowCodec:
             self._holes.append((feature, len(template), len(template) + holes))
             template += bytes(holes)
         self.stride = len(template)
-        self._template = np.frombuffer(bytes(template), np.uint8)
-        constant = np.ones(self.stride, dtype=bool)
-        for _, start, stop in self._holes:
-            constant[start:stop] = False
-        # Runs of constant bytes, which decoding compares as slices instead of byte by byte. A row
-        # ends with such a run only if its last feature has no values.
-        edges = np.flatnonzero(np.diff(constant, prepend=False, append=False))
-        self._constant_runs = list(zip(edges[::2].tolist(), edges[1::2].tolist()))
+        self._template = bytes(template)
 
     def _entry(self, feature: Feature) -> tuple[bytes, int]:
         """The constant head of one map entry, and the number of bytes of values after it."""
@@ -118,7 +114,7 @@ class RowCodec:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
         count = len(columns[self.features[0].name])
         rows = np.empty((count, self.stride), np.uint8)
-        rows[:] = self._template
+        rows[:] = np.frombuffer(self._template, np.uint8)
         for feature, start, stop in self._holes:
             values = np.asarray(columns[feature.name])
             if values.shape != (count,) + feature.shape:
@@ -150,24 +146,35 @@ class RowCodec:
                 f"rows of shape {rows.shape} do not match this schema: its rows have {self.stride} "
                 "bytes"
             )
-        for start, stop in self._constant_runs:
-            bad = (rows[:, start:stop] != self._template[start:stop]).any(axis=1)
-            if bad.any():
-                row = first_row + int(bad.argmax())
-                raise DataError(
-                    f"row {row} does not match this schema: its bytes {start} to {stop} are of "
-                    "other features or lengths"
-                )
-        return {
-            feature.name: self._read(rows[:, start:stop], feature, first_row)
-            for feature, start, stop in self._holes
-        }
+        return self.decode_pieces(lambda start, stop: rows[:, start:stop].copy(), first_row)
+
+    def decode_pieces(self, piece: Piece, first_row: int = 0) -> dict[str, np.ndarray]:
+        """Decodes rows of which pieces are read; as `decode`, but the length is not checked.
+
+        Each byte of a row is read once: the bytes around the values are compared with the template.
+        """
+        columns, after = {}, 0  # `after` the values of the feature before
+        for feature, start, stop in self._holes:
+            self._check_template(piece, after, start, first_row)
+            columns[feature.name] = self._read(piece(start, stop), feature, first_row)
+            after = stop
+        return columns
+
+    def _check_template(self, piece: Piece, start: int, stop: int, first_row: int) -> None:
+        """Compares bytes of every row with those of the template."""
+        found, expected = piece(start, stop), self._template[start:stop]
+        if found.tobytes() == expected * len(found):
+            return
+        bad = (found != np.frombuffer(expected, np.uint8)).any(axis=1)
+        raise DataError(
+            f"row {first_row + int(bad.argmax())} does not match this schema: its bytes {start} to "
+            f"{stop} are of other features or lengths"
+        )
 
     def _read(self, hole: np.ndarray, feature: Feature, first_row: int) -> np.ndarray:
         shape = (len(hole),) + feature.shape
         if self.encoding == "bytes":
-            # A copy even for one row, so that no column is a view of a memory-mapped file.
-            little = hole.copy().view(np.dtype(feature.dtype).newbyteorder("<"))
+            little = hole.view(np.dtype(feature.dtype).newbyteorder("<"))
             return little.astype(feature.dtype, copy=False).reshape(shape)
         width = self._varint_width(feature)
         groups = hole.reshape(len(hole), feature.size, width)

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import os
 import struct
-from functools import cached_property
-from typing import Callable, NamedTuple, Sequence, Union
+from typing import Callable, NamedTuple, Union
 
 import numpy as np
 
@@ -62,8 +61,22 @@ BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
 IN_BLOCK = BLOCK - BLOCK_HEADER  # bytes of the stream in a block
 MAGIC = 0x71930E704FDAE05E  # of the postscript
 
-_Indices = Union[Sequence[int], np.ndarray]
 HashRows = Callable[[np.ndarray], np.ndarray]  # uint8 [B, n] -> HighwayHash-64, uint64 [B]
+
+
+class RowOffsets(NamedTuple):
+    """Where the rows of a file are: row i begins at byte `first + i * width` of the stream.
+
+    Attributes:
+      first, width: in bytes of the stream.
+      block: bytes of the stream between two block headers.
+      header: bytes of a block header; the file begins with one.
+    """
+
+    first: int = 0
+    width: int = 0
+    block: int = 1 << 62
+    header: int = 0
 
 
 def _tables() -> np.ndarray:
@@ -136,7 +149,12 @@ def frame(rows: np.ndarray) -> np.ndarray:
 
 
 class TFRecordReader:
-    """Random access to a TFRecord file of rows of one length."""
+    """A TFRecord file of rows of one length.
+
+    Attributes:
+      mapped: the file, uint8 [bytes].
+      offsets: where its rows are.
+    """
 
     def __init__(self, path: str, stride: int):
         """Maps the file.
@@ -153,17 +171,14 @@ class TFRecordReader:
                 f"{path} has {size:,} bytes, which is not a multiple of records of {framed} bytes: "
                 "it was cut, or belongs to another dataset"
             )
-        self._framed = np.zeros((0, framed), np.uint8)
+        self.offsets = RowOffsets(first=_HEAD, width=framed)
+        self.mapped = np.zeros(0, np.uint8)
         if size:  # an empty file cannot be mapped
-            self._framed = np.memmap(path, np.uint8, "r").reshape(-1, framed)
+            self.mapped = np.memmap(path, np.uint8, "r").view(np.ndarray)
 
     def __len__(self) -> int:
         """The number of rows in the file."""
-        return len(self._framed)
-
-    def read(self, indices: _Indices) -> np.ndarray:
-        """The rows with these indices, in order: uint8 [n, stride]. CRCs are not checked."""
-        return self._framed[np.asarray(indices, np.int64)][:, _HEAD:-_TAIL]
+        return len(self.mapped) // self.offsets.width
 
     def read_range(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, with lengths and CRCs checked: uint8 [stop - start, stride].
@@ -171,7 +186,7 @@ class TFRecordReader:
         Raises:
           DataError: a length or a CRC is wrong; the message has the record.
         """
-        framed = np.asarray(self._framed[start:stop])
+        framed = self.mapped.reshape(-1, self.offsets.width)[start:stop]
         rows = framed[:, _HEAD:-_TAIL]
         good = (framed[:, :_HEAD] == _head(self._stride)).all(axis=1)
         if len(rows):
@@ -186,7 +201,7 @@ class TFRecordReader:
 
     def close(self) -> None:
         """Unmaps the file."""
-        self._framed = self._framed[:0]
+        self.mapped = self.mapped[:0]
 
 
 def varint(value: int) -> bytes:
@@ -242,7 +257,12 @@ def largest_file(rows: int, stride: int) -> int:
 
 
 class ArrayRecordReader:
-    """Random access to an ArrayRecord file of rows of one length."""
+    """An ArrayRecord file of rows of one length.
+
+    Attributes:
+      mapped: the file, uint8 [bytes].
+      offsets: where its rows are.
+    """
 
     def __init__(self, path: str, stride: int, hash_rows: HashRows | None = None):
         """Maps the file, and gets the number of rows from its footer.
@@ -261,11 +281,17 @@ class ArrayRecordReader:
         self.path = path
         self._stride, self._hash_rows = stride, hash_rows
         self._head = np.frombuffer(row_head(stride), np.uint8)
-        self._file, self._count = np.zeros(0, np.uint8), -1
+        self.offsets = RowOffsets(
+            first=CHUNK_HEADER + len(self._head),
+            width=len(self._head) + stride,
+            block=IN_BLOCK,
+            header=BLOCK_HEADER,
+        )
+        self.mapped, self._count = np.zeros(0, np.uint8), -1
         size = os.path.getsize(path)
         if size >= 2 * BLOCK and size % BLOCK == 0:
             # A plain array, since slicing it is faster than slicing a memmap.
-            self._file = np.memmap(path, np.uint8, "r").view(np.ndarray)
+            self.mapped = np.memmap(path, np.uint8, "r").view(np.ndarray)
             self._count = self._count_rows()
         if self._count < 0:
             raise DataError(
@@ -275,7 +301,7 @@ class ArrayRecordReader:
 
     def _count_rows(self) -> int:
         """The number of rows in the file; -1 if it is not as described."""
-        last_block = len(self._file) // BLOCK * IN_BLOCK - IN_BLOCK
+        last_block = len(self.mapped) // BLOCK * IN_BLOCK - IN_BLOCK
         data = self._stream(last_block + CHUNK_HEADER, 128).tobytes()
         footer, shift = 0, 0
         for byte in data[6:15]:  # after the head and the first record's tag
@@ -284,47 +310,22 @@ class ArrayRecordReader:
             if byte < 0x80:
                 break
         in_stream = footer - BLOCK_HEADER * -(-footer // BLOCK)
-        count, odd = divmod(in_stream - CHUNK_HEADER, len(self._head) + self._stride)
-        if not data.startswith(postscript(footer)) or footer >= len(self._file) - BLOCK:
+        count, odd = divmod(in_stream - CHUNK_HEADER, self.offsets.width)
+        if not data.startswith(postscript(footer)) or footer >= len(self.mapped) - BLOCK:
             return -1
         if odd or count < 0:
             return -1
         for row in (0, count - 1) if count else ():
-            start = CHUNK_HEADER + row * (len(self._head) + self._stride)
+            start = CHUNK_HEADER + row * self.offsets.width
             head = self._stream(start, len(self._head)).copy()
             head[:8] = head[16:24] = 0  # the hashes
             if (head != self._head).any():
                 return -1
         return count
 
-    @cached_property
-    def _windows(self) -> np.ndarray:
-        """A window of a row's size at every byte of the file; selecting one is a memcpy."""
-        return np.lib.stride_tricks.sliding_window_view(self._file, self._stride)
-
     def __len__(self) -> int:
         """The number of rows in the file."""
         return self._count
-
-    def read(self, indices: _Indices) -> np.ndarray:
-        """The rows with these indices, in order: uint8 [n, stride]. Hashes are not checked.
-
-        Raises:
-          IndexError: the file does not have a row.
-        """
-        indices = np.asarray(indices, np.int64)
-        if not indices.size:
-            return np.zeros((0, self._stride), np.uint8)
-        if indices.min() < 0 or indices.max() >= self._count:
-            raise IndexError(f"{self.path} has {self._count:,} rows")
-        starts = CHUNK_HEADER + indices * (len(self._head) + self._stride) + len(self._head)
-        in_file = starts + BLOCK_HEADER * (starts // IN_BLOCK + 1)
-        cut = starts % IN_BLOCK + self._stride > IN_BLOCK
-        # Rows that are cut by a block header are also selected, and corrected afterwards.
-        rows = self._windows[np.minimum(in_file, len(self._windows) - 1)]
-        for i in np.flatnonzero(cut).tolist():
-            rows[i] = self._stream(int(starts[i]), self._stride)
-        return rows
 
     def read_range(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, with their headers checked: uint8 [stop - start, stride].
@@ -335,7 +336,7 @@ class ArrayRecordReader:
           DataError: a header or a hash is wrong; the message has the record.
         """
         head = len(self._head)
-        width = head + self._stride
+        width = self.offsets.width
         first = CHUNK_HEADER + start * width
         chunks = self._stream(first, (stop - start) * width).reshape(-1, width)
         known = chunks[:, :head].copy()
@@ -355,15 +356,13 @@ class ArrayRecordReader:
     def _stream(self, start: int, length: int) -> np.ndarray:
         """Bytes of the stream, without block headers: uint8 [length]."""
         first, last = start // IN_BLOCK, -(-(start + length) // IN_BLOCK)
-        blocks = self._file[first * BLOCK : last * BLOCK].reshape(-1, BLOCK)[:, BLOCK_HEADER:]
+        blocks = self.mapped[first * BLOCK : last * BLOCK].reshape(-1, BLOCK)[:, BLOCK_HEADER:]
         offset = start - first * IN_BLOCK
         return blocks.reshape(-1)[offset : offset + length]
 
     def close(self) -> None:
         """Unmaps the file."""
-        # `_windows` is a view of it.
-        self.__dict__.pop("_windows", None)
-        self._file, self._count = self._file[:0], 0
+        self.mapped, self._count = self.mapped[:0], 0
 
 
 RowReader = Union[TFRecordReader, ArrayRecordReader]

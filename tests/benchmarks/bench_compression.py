@@ -22,6 +22,7 @@ from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.schemas.files.finished import read_set
+from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import open_rows
 
 LIBRARY = ("uncompressed", "zstd:1", "zstd:3")
@@ -96,11 +97,11 @@ def _write(path: Path, rows: np.ndarray, compression: str) -> None:
 
 
 def _read_shuffled(path: Path, shape: tuple[int, ...]) -> None:
-    reader = open_rows(str(path), shape[1])
+    rows = MappedRows([open_rows(str(path), shape[1])])
     order = np.random.default_rng(0).permutation(shape[0])
     for start in range(0, len(order), BATCH):
-        reader.read(order[start : start + BATCH])
-    reader.close()
+        some = order[start : start + BATCH]
+        rows.gather(np.zeros_like(some), some).piece(0, shape[1])
 
 
 def _sides(name: str, runs: Runs[_Figures], size: int) -> list[Side]:

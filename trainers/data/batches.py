@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import sys
 import threading
@@ -15,7 +16,8 @@ from textmill.schemas.format.metadata import Schema
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
-_BYTES_A_READ = 4 << 20  # since a read from another shard costs as much as some hundred rows
+_BYTES_A_READ = 2 << 20  # since a read costs as much as a hundred rows
+_ROWS_AN_ORDER = 8192  # since computing an order costs as much as a thousand rows
 
 
 class BatchReader(ABC):
@@ -115,19 +117,27 @@ class BatchReader(ABC):
             )
         share, first = self._share(split, batch_size, process_index, process_count)
 
-        def read() -> Iterator[Batch]:
-            step = start_step
-            while stop_step is None or step < stop_step:
-                # While files are being fetched, a batch waits for its own rows only.
-                count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
-                stop = step + count * stride
-                steps = np.arange(step, stop if stop_step is None else min(stop, stop_step), stride)
+        def orders() -> Iterator[Batch]:
+            width = max(1, _ROWS_AN_ORDER // share) * stride
+            for start in itertools.count(start_step, width):
+                stop = start + width if stop_step is None else min(start + width, stop_step)
+                if start >= stop:
+                    return
+                steps = np.arange(start, stop, stride)
                 positions = steps[:, None] * batch_size + (first + np.arange(share))
-                order = self.order(split, positions.ravel(), seed=seed)
-                several = dict(self.read(split, order["row_index"]), **order)
-                for start in range(0, positions.size, share):
-                    yield {name: part[start : start + share] for name, part in several.items()}
-                step = stop
+                yield self.order(split, positions.ravel(), seed=seed)
+
+        def read() -> Iterator[Batch]:
+            for order in orders():
+                start, stop = 0, len(order["row_index"])
+                while start < stop:
+                    # While files are being fetched, a batch waits for its own rows only.
+                    count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
+                    some = _slice(order, start, start + count * share)
+                    some = dict(self.read(split, some["row_index"]), **some)
+                    for begin in range(0, len(some["row_index"]), share):
+                        yield _slice(some, begin, begin + share)
+                    start += count * share
 
         return read_ahead(read(), prefetch)
 
@@ -271,6 +281,10 @@ class SplitRows:
         """Identifies the rows: grain compares this on resume."""
         seed = "" if self._seed is None else f", seed {self._seed}"
         return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows{seed})"
+
+
+def _slice(batch: Batch, start: int, stop: int) -> Batch:
+    return {name: column[start:stop] for name, column in batch.items()}
 
 
 def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:

@@ -56,19 +56,31 @@ def permute(numbers: np.ndarray, *, rows: int, key: tuple[int, ...]) -> np.ndarr
 
 def _feistel(numbers: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.ndarray:
     """Each round adds a hash of one coordinate to the other, which is invertible."""
-    left, right = np.divmod(numbers, low)
+    numbers = numbers.astype(np.uint64)
+    left = numbers // np.uint64(low)
+    right = numbers - left * np.uint64(low)
     for number, key in enumerate(keys):
         if number % 2:
-            left = (left + _hash(right, key, high)) % high
+            left = _add(left, _hash(right, key, np.uint64(high)), np.uint64(high))
         else:
-            right = (right + _hash(left, key, low)) % low
-    return left * low + right
+            right = _add(right, _hash(left, key, np.uint64(low)), np.uint64(low))
+    return (left * np.uint64(low) + right).astype(np.int64)
 
 
-def _hash(values: np.ndarray, key: np.uint64, below: int) -> np.ndarray:
+def _add(one: np.ndarray, other: np.ndarray, modulus: np.uint64) -> np.ndarray:
+    """The sum of numbers below the modulus, modulo it."""
+    total = one + other
+    return np.minimum(total, total - modulus)  # the difference wraps around if it is negative
+
+
+def _hash(values: np.ndarray, key: np.uint64, below: np.uint64) -> np.ndarray:
     """Steele et al., "Fast Splittable Pseudorandom Number Generators" (2014): splitmix64's mix."""
-    mixed = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed = values * np.uint64(0x9E3779B97F4A7C15)
+    mixed += key
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(below)).astype(np.int64)
+    mixed -= mixed // below * below  # numpy divides by one number faster than it takes remainders
+    return mixed

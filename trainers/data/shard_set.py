@@ -39,6 +39,7 @@ from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
 from textmill.schemas.format.manifest import ManifestFile, check_unchanged
+from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import RowReader, open_rows
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.mixture import Mixture, shares_of
@@ -98,20 +99,22 @@ class ShardSet(BatchReader):
         self._splits = {
             name: self.manifest.shards(name, self.file_format) for name in self.schema.splits
         }
+        self._paths = {name: [f.path for f in files] for name, files in self._splits.items()}
         self._ends = {
-            name: np.cumsum([file.rows or 0 for file in files])
+            name: np.cumsum([file.rows or 0 for file in files], dtype=np.int64)
             for name, files in self._splits.items()
         }
-        self._files.reserve([f.path for files in self._splits.values() for f in files])
+        self._files.reserve([path for paths in self._paths.values() for path in paths])
         self._open_nothing()
 
     def _open_nothing(self) -> None:
-        self._readers: dict[str, RowReader] = {}
+        self._readers: dict[str, list[RowReader | None]] = {}
+        self._mapped: dict[str, MappedRows] = {}
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __getstate__(self) -> dict:
         """Everything but open files."""
-        return dict(self.__dict__, _readers={}, _lock=None)
+        return dict(self.__dict__, _readers={}, _mapped={}, _lock=None)
 
     def __setstate__(self, state: dict) -> None:
         """Restores everything but open files."""
@@ -121,8 +124,11 @@ class ShardSet(BatchReader):
     def close(self) -> None:
         """Closes the files; they open again when read."""
         with self._lock:
+            self._mapped.clear()
             while self._readers:
-                self._readers.popitem()[1].close()
+                for reader in self._readers.popitem()[1]:
+                    if reader is not None:
+                        reader.close()
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -131,11 +137,11 @@ class ShardSet(BatchReader):
 
     def rows(self, split: str) -> int:
         """Rows of a split, masked copies included."""
-        return sum(file.rows or 0 for file in self._shards(split))
+        self._shards(split)
+        return int(self._ends[split][-1]) if len(self._ends[split]) else 0
 
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
         """Rows by their index in the split; see `BatchReader.read`."""
-        files = self._shards(split)
         row_indices = self.row_numbers(split, row_indices)
         ends = self._ends[split]
         if self._process != os.getpid():
@@ -144,21 +150,15 @@ class ShardSet(BatchReader):
             self._open_nothing()
         shard_of = np.searchsorted(ends, row_indices, side="right")
         self._bring(split, shard_of)
-        encoded = np.empty((len(row_indices), self._codec.stride), np.uint8)
-        by_shard = np.argsort(shard_of, kind="stable")
-        cuts = np.flatnonzero(np.diff(shard_of[by_shard])) + 1
+        first = np.append(0, ends)[shard_of]
         with self._lock:
-            for here in np.split(by_shard, cuts) if len(by_shard) else ():
-                shard = shard_of[here[0]]
-                first = ends[shard] - (files[shard].rows or 0)
-                reader = self._reader(files[shard])
-                encoded[here] = reader.read(row_indices[here] - first)
-        return self._codec.decode(encoded)
+            mapped = self._open(split, shard_of)
+            return self._codec.decode_pieces(mapped.gather(shard_of, row_indices - first).piece)
 
     def paths(self, split: str) -> list[str]:
         """The files of a split in order, fetched from a bucket; for other readers of the format."""
         self._bring(split, np.arange(len(self._shards(split))))
-        return [self.locate(file.path) for file in self._shards(split)]
+        return [self.locate(path) for path in self._paths[split]]
 
     def locate(self, path: str) -> str:
         """Local path of a file such as "tokenizer.json"; a DataError if it cannot be fetched."""
@@ -170,7 +170,8 @@ class ShardSet(BatchReader):
 
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
-        return not self._files.all_here([file.path for file in self._shards(split)])
+        self._shards(split)
+        return not self._files.all_here(self._paths[split])
 
     def decode(self, record: bytes) -> Batch:
         """One row from a record, which is a serialized tf.train.Example."""
@@ -208,7 +209,7 @@ class ShardSet(BatchReader):
         """Fetches these shards of a split; the others follow in the background, in order."""
         if not len(shards):
             return
-        paths = [file.path for file in self._shards(split)]
+        paths = self._paths[split]
         if self._files.all_here(paths):
             return
         _, first = np.unique(shards, return_index=True)
@@ -220,17 +221,26 @@ class ShardSet(BatchReader):
         after = int(shards[-1]) + 1  # the needed ones had the whole bandwidth
         self._files.prefetch(paths[after:] + paths[:after])
 
-    def _reader(self, file: ManifestFile) -> RowReader:
-        if file.path not in self._readers:
-            path = self.locate(file.path)
-            reader = open_rows(path, self._codec.stride)
-            if len(reader) != file.rows:
-                raise DataError(
-                    f"{path} has {len(reader):,} rows instead of the manifest's {file.rows:,}: "
-                    "copy or build the dataset again"
-                )
-            self._readers[file.path] = reader
-        return self._readers[file.path]
+    def _open(self, split: str, shards: np.ndarray) -> MappedRows:
+        """The shards of a split, these of them open."""
+        readers = self._readers.setdefault(split, [None] * len(self._paths[split]))
+        mapped = self._mapped.setdefault(split, MappedRows(readers))
+        closed = mapped.closed(shards)
+        if closed:
+            for shard in closed:
+                readers[shard] = self._open_shard(self._splits[split][shard])
+            mapped = self._mapped[split] = MappedRows(readers)
+        return mapped
+
+    def _open_shard(self, file: ManifestFile) -> RowReader:
+        path = self.locate(file.path)
+        reader = open_rows(path, self._codec.stride)
+        if len(reader) != file.rows:
+            raise DataError(
+                f"{path} has {len(reader):,} rows instead of the manifest's {file.rows:,}: "
+                "copy or build the dataset again"
+            )
+        return reader
 
 
 def _choose_format(info: SetInfo, wanted: str | None) -> str:
