@@ -43,6 +43,7 @@ _PLACES = {
     "QuestionTemplate": "textmill.pipelines.tasks.questions",
     "TemplateArguments": "textmill.pipelines.tasks.chat_template",
     "ShardSet": "textmill.trainers.data.shard_set",
+    "Stages": "textmill.trainers.data.stages",
 }
 _NAMES = {"open": "open_directory"}  # there, where it would hide Python's own
 __all__ = list(_PLACES)  # pyright: ignore[reportUnsupportedDunderAll]

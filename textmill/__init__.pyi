@@ -26,6 +26,7 @@ from textmill.schemas.errors import DataError as DataError
 from textmill.schemas.errors import UsageError as UsageError
 from textmill.tasks import Task as Task
 from textmill.trainers.data.shard_set import ShardSet as ShardSet
+from textmill.trainers.data.stages import Stages as Stages
 from textmill.trainers.run.training_task import Prediction
 
 _Text: TypeAlias = str | PathLike[str]
@@ -189,6 +190,8 @@ def train(
     steps: int | None = ...,
     epochs: float = ...,
     tokens: float | None = ...,
+    stages: Stages | None | _Texts = ...,
+    stage_shares: Literal["tokens", "rows"] = ...,
     stop_after: int | None = ...,
     evaluate_every: int = ...,
     checkpoint_every: int = ...,
@@ -231,6 +234,7 @@ def train(
     mask_rate: float | None = ...,
     output: _Text | None = ...,
     resume: bool = ...,
+    dry_run: bool = ...,
     init_from: _Text | None = ...,
     export: _Text | None = ...,
     log_to: _Text = ...,
@@ -254,6 +258,8 @@ def train(
     steps: int | None = ...,
     epochs: float = ...,
     tokens: float | None = ...,
+    stages: Stages | None | _Texts = ...,
+    stage_shares: Literal["tokens", "rows"] = ...,
     stop_after: int | None = ...,
     evaluate_every: int = ...,
     checkpoint_every: int = ...,
@@ -321,6 +327,7 @@ def train(
     patience: int | None = ...,
     output: _Text | None = ...,
     resume: bool = ...,
+    dry_run: bool = ...,
     init_from: _Text | None = ...,
     export: _Text | None = ...,
     log_to: _Text = ...,
@@ -344,6 +351,8 @@ def train(
     steps: int | None = ...,
     epochs: float = ...,
     tokens: float | None = ...,
+    stages: Stages | None | _Texts = ...,
+    stage_shares: Literal["tokens", "rows"] = ...,
     stop_after: int | None = ...,
     evaluate_every: int = ...,
     checkpoint_every: int = ...,
@@ -382,6 +391,7 @@ def train(
     class_weights: _Text = ...,
     output: _Text | None = ...,
     resume: bool = ...,
+    dry_run: bool = ...,
     init_from: _Text | None = ...,
     export: _Text | None = ...,
     log_to: _Text = ...,
@@ -402,6 +412,8 @@ def train(
     steps: int | None = ...,
     epochs: float = ...,
     tokens: float | None = ...,
+    stages: Stages | None | _Texts = ...,
+    stage_shares: Literal["tokens", "rows"] = ...,
     stop_after: int | None = ...,
     evaluate_every: int = ...,
     checkpoint_every: int = ...,
@@ -447,6 +459,7 @@ def train(
     squad_version: Literal["auto", "1.1", "2.0"] = ...,
     output: _Text | None = ...,
     resume: bool = ...,
+    dry_run: bool = ...,
     init_from: _Text | None = ...,
     export: _Text | None = ...,
     log_to: _Text = ...,
@@ -467,6 +480,8 @@ def train(
     steps: int | None = ...,
     epochs: float = ...,
     tokens: float | None = ...,
+    stages: Stages | None | _Texts = ...,
+    stage_shares: Literal["tokens", "rows"] = ...,
     stop_after: int | None = ...,
     evaluate_every: int = ...,
     checkpoint_every: int = ...,
@@ -508,6 +523,7 @@ def train(
     class_weights: _Text = ...,
     output: _Text | None = ...,
     resume: bool = ...,
+    dry_run: bool = ...,
     init_from: _Text | None = ...,
     export: _Text | None = ...,
     log_to: _Text = ...,

@@ -78,7 +78,11 @@ def train(trainer: str, **settings: Any) -> Run:
     Args:
       trainer: name of a trainer: flax_mlm, flax_clm, tf_classifier, tf_qa, poptorch_classifier.
       **settings: the flags of `textmill flax-clm --help=all` and so on. `shards` is a path or an
-        earlier result, or several with their weights: {"books": 0.7, "web": 0.3}.
+        earlier result, or several with their weights: {"books": 0.7, "web": 0.3}; `stages` is
+        {0: {"books": 0.7, "web": 0.3}, "90%": {"books": 1}} of several without weights.
+
+    Returns:
+      The run; None with dry_run=True, which only prints.
 
     Raises:
       UsageError: a setting is wrong, or the dataset, the directory and the devices do not fit.
@@ -92,7 +96,7 @@ def train(trainer: str, **settings: Any) -> Run:
 
     keywords = keywords_of(name)
 
-    def work() -> Run:
+    def work() -> Any:
         # The trainers' packages, which a host of the pipelines does not have.
         from textmill.trainers.flags.command_line import parse_flags
         from textmill.trainers.run.start import train as run_trainer
@@ -101,8 +105,10 @@ def train(trainer: str, **settings: Any) -> Run:
         argv, given = keywords.given(settings)
         flags = parse_flags(argv, found.flags, given)
         began = time.monotonic()
-        directory = str(run_trainer(flags, found))
-        return Run(directory, seconds=time.monotonic() - began)
+        directory = run_trainer(flags, found)
+        if directory is None:
+            return None
+        return Run(str(directory), seconds=time.monotonic() - began)
 
     return keywords.call(work)
 

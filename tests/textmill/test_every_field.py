@@ -47,6 +47,11 @@ OF_RULES: dict[str, list[tuple[Any, str]]] = {
     "quality": TEXTS,
     "shingle": [("char:24", "char:24"), (tm.Shingle("char", 24), "char:24")],
     "special_tokens": TEXTS,
+    "stages": [
+        ({0: {"a": 0.5, "b": "1"}, "90%": {"b": 1}}, "0:a=0.5,b=1;90%:b=1"),
+        (["0:a=1", "10B:b=1"], "0:a=1;10B:b=1"),
+        (tm.Stages.parse("0:a=1"), "0:a=1"),
+    ],
     "splits": [({"train": 0.9, "test": "1e-1"}, "train:0.9,test:0.1")],
 }
 

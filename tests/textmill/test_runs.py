@@ -115,6 +115,26 @@ def test_a_mixture(trained, form, tmp_path):
     assert [line["step"] for line in run.metrics() if line["kind"] == "train"] == [1]
 
 
+def test_a_mixture_in_stages(trained, tmp_path, capsys):
+    """As a mapping; a dry run prints how often each dataset is read, and is no run."""
+    other = tmp_path / "other"
+    trained.case.write(other)
+    given = {
+        "shards": f"one={trained.data},two={other}",
+        "output": tmp_path / "run",
+        "stages": {0: {"one": 0.5, "two": 0.5}, "50%": {"two": 1}},
+        "steps": 2,
+    }
+    assert train(trained.case, **given, dry_run=True) is None
+    assert "passes so far\n" in capsys.readouterr().out and not (tmp_path / "run").exists()
+    run = train(trained.case, **given)
+    assert run.settings["config"]["stages"] == "0:one=0.5,two=0.5;1:two=1"
+    assert [line["stage"] for line in run.metrics() if line["kind"] == "train"] == [1, 2]
+    bad = {**given, "stages": {0: {"one": 0}}}
+    with pytest.raises(tm.UsageError, match="^stages=0:one=0: the share 0 of one must be above 0"):
+        train(trained.case, **bad)
+
+
 def test_datasets_without_weights_are_refused(trained):
     with pytest.raises(tm.UsageError, match="^shards=.* has no weight; give one directory, or ea"):
         train(trained.case, shards=[trained.data, "other"], output="run")

@@ -131,7 +131,7 @@ def _run_class(places: dict[str, str]) -> str:
 def _hint(field: Field[Any], places: dict[str, str]) -> str:
     """The type of a keyword: that of the field, and its text where it is not only text."""
     hint = field.type.__origin__ if hasattr(field.type, "__metadata__") else field.type  # type: ignore
-    text = _TEXTS if takes_list(field) or field.name == "shards" else _TEXT
+    text = _TEXTS if takes_list(field) or field.name in ("shards", "stages") else _TEXT
     found = _write(hint, text, places)
     has_text = rule_of(field.type) is not None
     return " | ".join(dict.fromkeys([*found.split(" | "), *[text] * has_text]))

@@ -62,6 +62,20 @@ def measures_in(place: Path, step: int, split: str = "set-validation") -> dict:
     return json.loads((folder / str(step) / "metrics.json").read_text())
 
 
+def test_a_run_in_stages_is_evaluated_on_all_its_datasets(tmp_path, capfd):
+    """As in training, without a note: the datasets are those of the run, whatever its stages."""
+    for name in ("web", "code"):
+        write_clm_set(tmp_path / name, step=0)
+    shards = f"{tmp_path}/web,math={tmp_path}/code"
+    run_numpy(shards, tmp_path / "run", stages="0:web=1;50%:math=0.7,web=0.3")
+    capfd.readouterr()
+    measure(tmp_path / "run", checkpoint="last")
+    due = dict(untimed_lines(tmp_path / "run", "evaluation")[-1])
+    assert [due.pop(name) for name in ("kind", "step", "stage")] == ["evaluation", 12, 2]
+    assert measures_in(tmp_path, 12, "web+math-validation") == due
+    assert "note:" not in capfd.readouterr().err
+
+
 def test_checkpoints_are_measured_as_in_training(place, tmp_path, capfd):
     """The best, or all; without what only training needs, and compiled once."""
     report = tmp_path / "report.jsonl"

@@ -7,12 +7,14 @@ import queue
 import sys
 import threading
 from abc import ABC, abstractmethod
+from fractions import Fraction
 from typing import Any, Dict, Generator, Iterator, Sequence, TypeVar
 
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
+from textmill.trainers.data.stages import Stages
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
@@ -27,6 +29,8 @@ class BatchReader(ABC):
     schema: Schema
     fingerprint: str  # of rows and their meaning; a resumed run compares it
     names: tuple[str, ...] = ()  # short ones of the datasets of a mixture
+    stages: Stages | None = None  # of a mixture whose shares change, with starts in steps
+    order_name: str = ""  # what decides the order besides seed and fingerprint, if anything does
 
     @abstractmethod
     def close(self) -> None:
@@ -74,12 +78,16 @@ class BatchReader(ABC):
     def tokens_a_row(self, split: str) -> float:
         """Tokens without padding in a row of `batches`, on average."""
 
+    def rows_of_tokens(self, split: str, tokens: Fraction) -> Fraction:
+        """The rows of `batches` that hold so many tokens, on average."""
+        return tokens / Fraction(self.tokens_a_row(split) or 1.0)
+
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
         return False
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> list[str]:
-        """How often a run reads each dataset of a mixture, a line each; none for one dataset."""
+        """Lines on how often a run reads each dataset of a mixture; none for one dataset."""
         return []
 
     @property

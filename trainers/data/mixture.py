@@ -7,58 +7,73 @@
         batch["row_index"]                # int64 [32]: rows of web come after those of books
         batch["epoch"]                    # int64 [32]: of the row's own set
 
-Order. The dataset of a row is a pure function of the row's position in the stream. Datasets
-alternate as evenly as possible: the first n rows have n * w of a dataset of weight w, up to half a
-row for each dataset of the mixture. Within a dataset the order is that of its own endless stream, a
-new permutation in each of its epochs. No state is stored, and any step can be computed.
+Order. The dataset of a row is a pure function of the row's position in the stream, see
+`trainers.data.turns`. Within a dataset the order is that of its own endless stream, a new
+permutation in each of its epochs. No state is stored, and any step can be computed.
 
 With weights 0.7 and 0.3 the first ten rows are of 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
+Stages change the shares at some rows: `mixture.in_stages(...)`.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import os
 from fractions import Fraction
-from typing import Any, Generator, Generic, Iterator, Sequence, TypeVar
+from typing import Any, Generator, Generic, Iterator, Mapping, Sequence, TypeVar
 
 import numpy as np
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import ROWS_OF
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
 from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
 from textmill.trainers.data.row_order import epoch_and_row
+from textmill.trainers.data.stages import MixtureStage, Stages
+from textmill.trainers.data.turns import Course, RowShares, shares_of
 
 Part = TypeVar("Part", bound=BatchReader)
-# Largest denominator of a share: products with a position fit int64 up to 4e12 rows.
-FINEST = 10**6
 
 
 class Mixture(BatchReader, Generic[Part]):
-    """Datasets with weights, which a training loop reads like one.
+    """Datasets with shares of the rows, which a training loop reads like one.
 
     A split is the concatenation of that split of all datasets that have it; `in_order` reads one
-    dataset after another, and `batches` by weight.
+    dataset after another, and `batches` by their shares.
 
     Attributes:
       parts: the datasets.
-      weights: their shares, which add up to 1.
       schema: that of the first dataset; in the others rows mean the same.
     """
 
-    def __init__(self, parts: Sequence[Part], weights: Sequence[float], *, seed: int = 0):
-        """Mixes at least one dataset; weights are above 0, and only their proportions count.
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        weights: Sequence[float] | None,
+        *,
+        seed: int = 0,
+        names: Sequence[str] = (),
+    ):
+        """Mixes at least one dataset.
 
-        `order` uses the seed if it gets none.
+        Args:
+          parts: the datasets.
+          weights: their shares of the rows, above 0; only their proportions count. None: they are
+            read in order only, or `in_stages`.
+          seed: `order` uses it if it gets none.
+          names: of the datasets; "" is the last part of the directory.
 
         Raises:
           UsageError: a weight is wrong, or rows of two datasets mean different things.
         """
         self.parts, self.seed = tuple(parts), seed
-        self.weights = shares_of([part.name for part in parts], weights)
+        self._course = None
+        if weights is not None:
+            shares = shares_of([part.name for part in parts], weights)
+            self._course = Course([RowShares(0, dict(enumerate(shares)))])
         first, self.schema = parts[0], parts[0].schema
         for other in parts[1:]:
             difference = _difference(self.schema, other.schema)
@@ -68,11 +83,75 @@ class Mixture(BatchReader, Generic[Part]):
                     "them again with the other's tokenizer and flags"
                 )
         self.name = " + ".join(part.name for part in self.parts)
-        names = tuple(os.path.basename(part.name.rstrip("/")) for part in self.parts)
-        self.names = names if len(set(names)) == len(names) else tuple(p.name for p in self.parts)
-        self._turns = _turns(self.weights)
-        identity = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
+        self.names = names_of([part.name for part in self.parts], names)
+        identity: list[Any] = [part.fingerprint for part in self.parts]
+        if self._course is not None:
+            [stage] = self._course.stages
+            identity = [(part, str(stage.shares[index])) for index, part in enumerate(identity)]
         self.fingerprint = hashlib.sha256(repr(identity).encode()).hexdigest()
+
+    def in_stages(
+        self,
+        stages: Stages,
+        *,
+        split: str,
+        batch_size: int,
+        steps: int | None = None,
+        tokens: float | None = None,
+        by: str = "tokens",
+    ) -> Mixture[Part]:
+        """The same datasets with shares that change at some steps.
+
+        Shares of tokens become shares of rows by the mean tokens of a row in each dataset. A
+        dataset that several stages read continues its own stream.
+
+        Args:
+          stages: with names of this mixture's datasets.
+          split: whose rows count.
+          batch_size: rows of a step.
+          steps: of the run, for stages that start at a part of it.
+          tokens: of the run, instead of steps.
+          by: what shares count: tokens (without padding) or rows.
+
+        Raises:
+          UsageError: a dataset is unknown or has no rows; stages do not follow one another; or
+            this mixture has weights already.
+        """
+        if self._course is not None:
+            raise UsageError(
+                f"{flag('stages', stages)} gives the shares of the datasets: leave the weights of "
+                f"{flag('shards')} out"
+            )
+        stages.check_names(self.names)
+
+        def row_shares(stage: MixtureStage) -> dict[int, Fraction]:
+            indices = sorted(map(self.names.index, stage.shares))
+            asked = [Fraction(str(stage.shares[self.names[index]])) for index in indices]
+            for index in indices:
+                if not self._rows_of(self.parts[index], split):
+                    raise UsageError(
+                        f"{flag('stages', stages)}: {self.names[index]} has no rows in split "
+                        f"{split!r}: leave it out, or build it from more text"
+                    )
+            if by == "tokens":
+                asked = [one / self._mean(index, split) for one, index in zip(asked, indices)]
+            names = [self.names[index] for index in indices]
+            return dict(zip(indices, shares_of(names, asked)))
+
+        def tokens_a_step(stage: MixtureStage) -> Fraction:
+            return batch_size * self._mean_of(row_shares(stage), split)
+
+        in_steps = stages.in_steps(tokens_a_step, steps=steps, tokens=tokens)
+        mixture = copy.copy(self)
+        mixture.stages = in_steps
+        mixture._course = Course(
+            [
+                RowShares(start * batch_size, row_shares(stage))
+                for start, stage in zip(in_steps.starts, in_steps.stages)
+            ]
+        )
+        mixture.order_name = f"{in_steps}, shares of {by}, steps of {batch_size} rows"
+        return mixture
 
     def close(self) -> None:
         """Closes the files; they open again when read."""
@@ -89,9 +168,38 @@ class Mixture(BatchReader, Generic[Part]):
         return int(self._ends(split)[-1])
 
     def tokens_a_row(self, split: str) -> float:
-        """That of each dataset by its weight."""
+        """That of each dataset by its share; of the last stage, which is the endless one."""
         counts = [part.tokens_a_row(split) if split in part.splits else 0.0 for part in self.parts]
-        return sum(float(weight) * count for weight, count in zip(self.weights, counts))
+        shares = self._shares.stages[-1].shares
+        return sum(float(share) * counts[index] for index, share in shares.items())
+
+    def rows_of_tokens(self, split: str, tokens: Fraction) -> Fraction:
+        """The rows that hold so many tokens, stage by stage."""
+        stages = self._shares.stages
+        if len(stages) == 1:
+            return super().rows_of_tokens(split, tokens)
+        for stage, after in zip(stages, stages[1:]):
+            mean = self._mean_of(stage.shares, split)
+            of_stage = (after.start - stage.start) * mean
+            if tokens <= of_stage:
+                return stage.start + tokens / mean
+            tokens -= of_stage
+        return stages[-1].start + tokens / self._mean_of(stages[-1].shares, split)
+
+    def row_shares(self, split: str, rows: int) -> list[float]:
+        """The share of each dataset in the first `rows` rows of the stream; 0 without the split."""
+        stages = self._shares.stages
+        if len(stages) == 1:
+            found = {index: float(share) for index, share in stages[0].shares.items()}
+        else:
+            found = {}
+            for counts in self._shares.counts(rows):
+                for index, count in counts.items():
+                    found[index] = found.get(index, 0.0) + count / rows
+        return [
+            found.get(index, 0.0) if self._rows_of(part, split) else 0.0
+            for index, part in enumerate(self.parts)
+        ]
 
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
@@ -113,11 +221,12 @@ class Mixture(BatchReader, Generic[Part]):
         return batch
 
     def order(self, split: str, positions: np.ndarray, *, seed: int | None = None) -> Batch:
-        """The order by weight; adds an int64 [n] `set_index` to `row_index` and `epoch`."""
+        """The order by shares; adds an int64 [n] `set_index` to `row_index` and `epoch`."""
         ends = self._ends(split)
-        set_index, own_positions = take_turns(positions, self._turns)
+        set_index, own_positions = self._shares.take(positions)
         epoch, row_index = np.empty_like(own_positions), np.empty_like(own_positions)
-        for index, part in enumerate(self.parts):
+        for index in self._shares.sets:
+            part = self.parts[index]
             rows, here = self._rows_of(part, split), np.flatnonzero(set_index == index)
             if not rows:
                 raise part.no_rows(split)
@@ -153,15 +262,70 @@ class Mixture(BatchReader, Generic[Part]):
         return sum(part.count_in_order(split, batch_size=batch_size, most=most) for part in parts)
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> list[str]:
-        """How often a run reads each dataset."""
+        """How often a run reads each dataset: a line each, or a table of stages."""
+        if self.stages is not None:
+            return self._table(split, steps, batch_size)
         lines = []
-        for part, weight in zip(self.parts, self.weights):
-            rows, read = self._rows_of(part, split), steps * batch_size * float(weight)
+        for index, share in self._shares.stages[0].shares.items():
+            part = self.parts[index]
+            rows, read = self._rows_of(part, split), steps * batch_size * float(share)
             lines.append(
-                f"{float(weight):.2%} of the rows from {part.name}: "
+                f"{float(share):.2%} of the rows from {part.name}: "
                 f"{read / rows if rows else math.inf:.2f} passes over its {rows:,} in {steps} steps"
             )
         return lines
+
+    def _table(self, split: str, steps: int, batch_size: int) -> list[str]:
+        """Rows, tokens and passes of each dataset in each stage, in aligned columns."""
+        assert self.stages is not None
+        head = ("stage", "steps", "dataset", "share", "tokens", "rows", "passes", "passes so far")
+        table: list[tuple[str, ...]] = [head]
+        so_far = dict.fromkeys(self._shares.sets, 0)
+        counts = self._shares.counts(steps * batch_size)
+        starts = self.stages.starts
+        ends = [min(end, steps) for end in (*starts[1:], steps)]
+        for number, (stage, of_sets) in enumerate(zip(self.stages.stages, counts), 1):
+            first = [str(number), f"{starts[number - 1] + 1:,} to {ends[number - 1]:,}"]
+            whole = sum(stage.shares.values())
+            for index, rows in of_sets.items():
+                so_far[index] += rows
+                name, size = self.names[index], self._rows_of(self.parts[index], split)
+                table.append(
+                    (
+                        *first,
+                        name,
+                        f"{stage.shares[name] / whole:.2%}",
+                        f"{float(rows * self._mean(index, split)):,.0f}",
+                        f"{rows:,}",
+                        f"{rows / size:.2f}",
+                        f"{so_far[index] / size:.2f}",
+                    )
+                )
+                first = ["", ""]
+        widths = [max(map(len, column)) for column in zip(*table)]
+        return [
+            "  ".join(
+                cell.ljust(width) if column == 2 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths))
+            )
+            for line in table
+        ]
+
+    @property
+    def _shares(self) -> Course:
+        if self._course is None:
+            raise UsageError(
+                f"{self.name}: the datasets have no weights; give each one, as in "
+                f"{flag('shards', 'DIR:0.7,DIR:0.3')}, or {flag('stages')}"
+            )
+        return self._course
+
+    def _mean(self, index: int, split: str) -> Fraction:
+        """Tokens of a row of a dataset, above 0."""
+        return Fraction(self.parts[index].tokens_a_row(split) or 1.0)
+
+    def _mean_of(self, shares: Mapping[int, Fraction], split: str) -> Fraction:
+        return sum((share * self._mean(i, split) for i, share in shares.items()), Fraction(0))
 
     def _rows_of(self, part: Part, split: str) -> int:
         return part.rows(split) if split in part.splits else 0
@@ -172,63 +336,17 @@ class Mixture(BatchReader, Generic[Part]):
         return np.cumsum([self._rows_of(part, split) for part in self.parts])
 
 
-def shares_of(names: Sequence[str], weights: Sequence[float]) -> tuple[Fraction, ...]:
-    """Weights as fractions that add up to 1: 0.7, 0.3 -> 7/10, 3/10."""
-    if len(names) != len(weights) or not names:
-        raise UsageError(f"{len(weights)} weights for {len(names)} datasets: give one to each")
-    for name, weight in zip(names, weights):
-        if not (weight > 0 and math.isfinite(weight)):
-            raise UsageError(f"{name}: weight {weight} must be above 0; or omit the dataset")
-    exact = [Fraction(str(weight)) for weight in weights]  # 0.7 is 7/10
-    shares = tuple(weight / sum(exact) for weight in exact)
-    for name, share in zip(names, shares):
-        if share < Fraction(1, FINEST):
-            raise UsageError(
-                f"{name}: its weight is below a millionth of the sum; omit the dataset"
-            )
-    return shares
+def names_of(paths: Sequence[str], given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Short names of datasets: the given ones, else the last parts of their directories.
 
-
-def _turns(shares: Sequence[Fraction]) -> list[tuple[int, int]]:
-    """For each dataset but the last, its share of the rows that the datasets before it leave."""
-    left, turns = Fraction(1), []
-    for share in shares[:-1]:
-        rounded = (share / left).limit_denominator(FINEST)
-        turns.append((rounded.numerator, rounded.denominator))
-        left -= share
-    return turns
-
-
-def take_turns(
-    positions: np.ndarray, turns: Sequence[tuple[int, int]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The dataset of each position of a stream, and the position in that dataset's own stream.
-
-    The datasets take turns in order. One with share a/b has round(n * a / b), halves up, of the
-    first n rows that the datasets before it leave: it takes position n if that number grows from n
-    to n + 1.
-
-    Args:
-      positions: integers [n] from 0 on.
-      turns: a and b for every dataset but the last, which takes the rest.
-
-    Returns:
-      int64 [n] index of the dataset, int64 [n] position in its own stream.
+    ["data/web", "data/code"] with ["", "programs"] -> "web", "programs". If two were the same, each
+    dataset without a given name keeps its path.
     """
-    left = np.asarray(positions, np.int64).copy()  # positions among the rows that are left
-    set_index = np.full(len(left), len(turns), np.int64)
-    own = np.empty_like(left)
-    waiting = np.arange(len(left))
-    for index, (part, whole) in enumerate(turns):
-        position = left[waiting]
-        before = (2 * position * part + whole) // (2 * whole)
-        takes = (2 * (position + 1) * part + whole) // (2 * whole) > before
-        set_index[waiting[takes]] = index
-        own[waiting[takes]] = before[takes]
-        left[waiting[~takes]] = (position - before)[~takes]
-        waiting = waiting[~takes]
-    own[waiting] = left[waiting]
-    return set_index, own
+    own = [*given, *[""] * (len(paths) - len(given))]
+    names = [name or os.path.basename(path.rstrip("/")) for name, path in zip(own, paths)]
+    if len(set(names)) < len(names):
+        names = [name or path for name, path in zip(own, paths)]
+    return tuple(names)
 
 
 def _difference(one: Schema, other: Schema) -> str | None:

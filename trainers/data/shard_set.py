@@ -42,8 +42,9 @@ from textmill.schemas.format.manifest import ManifestFile, check_unchanged
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import RowReader, open_rows
 from textmill.trainers.data.batches import Batch, BatchReader
-from textmill.trainers.data.mixture import Mixture, shares_of
+from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.row_order import epoch_and_row
+from textmill.trainers.data.turns import shares_of
 
 
 class ShardSet(BatchReader):

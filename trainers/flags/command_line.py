@@ -10,7 +10,7 @@ from textmill.schemas.commands.flag_file import is_word, read_config
 from textmill.schemas.commands.help import CONFIG_NOTE, Help, describe_unknown, see_help
 from textmill.schemas.commands.options import Given, fields_of, parse_known
 from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.commands.values import rule_of, text_of
+from textmill.schemas.commands.values import rule_of, take, text_of
 from textmill.schemas.errors import UsageError, as_typed, either
 from textmill.trainers.flags.run_flags import RunFlags
 
@@ -140,7 +140,8 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
         if dataclasses.is_dataclass(field.type):
             fields[field.name] = _make(field.type, values)
         elif field.name in values:
-            fields[field.name] = values[field.name]
+            value = values[field.name]
+            fields[field.name] = value if rule_of(field.type) is None else take(field.type, value)
     return kind(**fields)
 
 

@@ -19,9 +19,11 @@ import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar, Literal, Optional, Tuple, Union
+from typing import Any, ClassVar, Literal, Optional, Tuple, Union
 
-from textmill.schemas.commands.values import OF_THIS_RUN
+from typing_extensions import Annotated
+
+from textmill.schemas.commands.values import NONE, OF_THIS_RUN, spelled
 from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, default_directory
 from textmill.schemas.files.store import is_url
@@ -30,7 +32,8 @@ from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet
-from textmill.trainers.data.shards_value import open_shards, shards_name
+from textmill.trainers.data.shards_value import check_shares, open_shards, shards_name
+from textmill.trainers.data.stages import Stages
 
 
 def at_least(config: object, least: int, *names: str) -> None:
@@ -89,8 +92,8 @@ class DataFlags:
     """Which rows the trainer reads."""
 
     shards: str = ""
-    """Directory or URL of a dataset that build_shards wrote. Several are mixed by weight:
-    DIR:0.7,DIR:0.3."""
+    """Directory or URL of a dataset that build_shards wrote. Several are mixed by weight,
+    DIR:0.7,DIR:0.3, or as --stages says: web=DIR,code=DIR."""
     train_split: str = "train"
     """Split to train on."""
     validation_split: str = "validation"
@@ -112,16 +115,19 @@ class DataFlags:
         on_disk(self, "cache_dir")
         Cache(self.cache_dir or default_directory(), self.cache_gigabytes)
 
-    def open(self, seed: int) -> Union[ShardSet, Mixture]:
-        """Opens the dataset or the mixture; the seed decides the order of a mixture."""
+    def open(self, seed: int, **stages: Any) -> Union[ShardSet, Mixture]:
+        """Opens the dataset or the mixture; the seed decides the order of a mixture.
+
+        `stages` are arguments of `open_shards` on stages.
+        """
         names = ("verify", "cache_dir", "cache_gigabytes", "follow_links")
         opening = {name: getattr(self, name) for name in names}
-        return open_shards(self.shards, seed=seed, **opening)
+        return open_shards(self.shards, seed=seed, **opening, **stages)
 
 
 @dataclass(frozen=True)
 class LengthFlags:
-    """How long the run is, and when it evaluates and writes checkpoints."""
+    """How long the run is, its stages, and when it evaluates and writes checkpoints."""
 
     steps: Optional[int] = None
     """Optimizer steps. Default: those of --epochs."""
@@ -130,11 +136,26 @@ class LengthFlags:
     tokens: Optional[float] = None
     """Tokens without padding to train on, such as 1e9; replaces --epochs, too. The steps are
     rounded up, by the mean of a row in the dataset's statistics."""
+    stages: Annotated[
+        Optional[Stages],
+        spelled(
+            Stages,
+            "0:SET=SHARE,SET=SHARE;90%:SET=SHARE",
+            none=NONE,
+            of_list=Stages.of_list,
+            of_mapping=Stages.of_mapping,
+        ),
+    ] = None
+    """Shares of the datasets of --shards, which change at a step, at a part of the run (90%) or
+    after so many tokens (10B): 0:web=0.8,code=0.2;90%:web=0.3,math=0.7."""
+    stage_shares: Literal["tokens", "rows"] = "tokens"
+    """Whether shares of --stages are of the tokens without padding, by the mean of a row in each
+    dataset's statistics, or of the rows."""
     stop_after: Optional[int] = field(default=None, metadata=OF_THIS_RUN)
     """Stop after this step, with a checkpoint. The learning rate still follows the schedule of all
     steps, so a resumed run ends as an unbroken one."""
     evaluate_every: int = 500
-    """Steps between evaluations. Every run ends with one."""
+    """Steps between evaluations. Every stage and every run ends with one."""
     checkpoint_every: int = 500
     """Steps between checkpoints. Every run ends with one."""
     keep_checkpoints: int = 2
@@ -382,6 +403,8 @@ class FileFlags:
     """Directory of checkpoints, metrics and the loss curve. Default: runs/SHARDS-MODEL."""
     resume: bool = field(default=False, metadata=OF_THIS_RUN)
     """Resume from the newest checkpoint in --output."""
+    dry_run: bool = field(default=False, metadata=OF_THIS_RUN)
+    """Check the flags and print what the run would read, then stop: no file is written."""
     init_from: Optional[str] = None
     """Start from published weights: a directory with config.json and model.safetensors, or a name
     on the Hugging Face Hub."""
@@ -441,7 +464,30 @@ class RunFlags:
     def same_settings(self) -> Tuple[str, ...]:
         """The flags that a resumed run may not change."""
         always = ("batch_size", "seed", "train_split", "clip_norm", "optimizer", "init_from")
-        return (*always, "best_by", *self.task.same_settings)
+        of_stages = ("stage_shares",) if self.length.stages is not None else ()
+        return (*always, "best_by", *of_stages, *self.task.same_settings)
+
+    def open(self) -> Union[ShardSet, Mixture]:
+        """Opens what the run trains on: --shards, in the stages of --stages.
+
+        Raises:
+          DataError: one is not a finished dataset.
+          UsageError: a flag is wrong, or the datasets cannot be mixed so.
+        """
+        length, data = self.length, self.data
+        check_shares(data.shards, length.stages)
+        shards = data.open(
+            self.compute.seed,
+            stages=length.stages,
+            batch_size=self.compute.batch_size,
+            steps=length.steps,
+            tokens=length.tokens,
+            split=data.train_split,
+            stage_shares=length.stage_shares,
+        )
+        if shards.stages is not None and length.stages is not None:
+            shards.stages.check_end(self.plan_steps(shards), length.stages)
+        return shards
 
     def check_splits(self, shards: BatchReader) -> None:
         """Refuses a --validation_split that the dataset lacks; a dataset may have no default one.
@@ -466,8 +512,8 @@ class RunFlags:
         # Exact: 1.1 x 3,200 rows are 3520.0000000000005 as floating numbers.
         passed = rows * Fraction(str(self.length.epochs))
         if self.length.tokens is not None:
-            mean = shards.tokens_a_row(self.data.train_split) or 1.0
-            passed = Fraction(str(self.length.tokens)) / Fraction(mean)
+            tokens = Fraction(str(self.length.tokens))
+            passed = shards.rows_of_tokens(self.data.train_split, tokens)
         steps = self.length.steps or passed / self.compute.batch_size
         if steps > (1 << 31) - 1:
             raise UsageError(

@@ -25,8 +25,14 @@ def save_figure(figure: Any, path: str) -> None:
     os.replace(partial, path)
 
 
-def draw_curve(metrics: list[dict[str, Any]], path: str, title: str, *, unit: str) -> None:
-    """Draws training and evaluation loss over steps, from the lines of a metrics file."""
+def draw_curve(
+    metrics: list[dict[str, Any]], path: str, title: str, *, unit: str, starts: Sequence[int] = ()
+) -> None:
+    """Draws training and evaluation loss over steps, from the lines of a metrics file.
+
+    Each dataset of a mixture has a line of its own. A vertical line is at each of `starts`, the
+    steps before stages.
+    """
     figure, axes = new_figure((8, 4.5))
     styles = {"train": {"linewidth": 1.0}, "evaluation": {"marker": "o", "linewidth": 1.5}}
     for kind, style in styles.items():
@@ -34,6 +40,13 @@ def draw_curve(metrics: list[dict[str, Any]], path: str, title: str, *, unit: st
         if lines:
             steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
             axes.plot(steps, losses, label=kind, **style)
+    names = dict.fromkeys(name for line in metrics for name in line if name.startswith("loss/"))
+    for name in names:
+        lines = [line for line in metrics if name in line]
+        steps, losses = [line["step"] for line in lines], [line[name] for line in lines]
+        axes.plot(steps, losses, "--", marker=".", linewidth=1.0, label=name[len("loss/") :])
+    for start in starts:
+        axes.axvline(start + 0.5, color="gray", linewidth=0.8)
     axes.set(xlabel="step", ylabel=f"loss ({unit})", title=title.replace("$", r"\$"))
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:

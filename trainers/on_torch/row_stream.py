@@ -115,7 +115,9 @@ class RowStream(IterableDataset):
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the rows of a step."""
+        order = {"order": self._reader.order_name} if self._reader.order_name else {}
         return {
+            **order,
             "fingerprint": self._reader.fingerprint,
             "split": self._split,
             "rows": self._reader.rows(self._split),

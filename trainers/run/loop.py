@@ -93,6 +93,7 @@ class Loop:
             *(self.plan, self.task, self.program, self.line),
             steps=range(start + 1, self.stop + 1),
             train_rows=rows,
+            stages=self.shards.stages,
         )
         self.saving = Saving(self.checkpoints, self.program, self.progress, self.processes)
         is_owed = self._is_evaluated_now() and self.progress.evaluated != start
@@ -228,9 +229,10 @@ class Loop:
         return next(self.shards.batches(self.train_split, **size, **where))
 
     def _is_evaluated_now(self) -> bool:
-        """After every --evaluate_every steps, and after the last of the schedule."""
+        """After every --evaluate_every steps, and after the last of a stage and of the schedule."""
         step, every = self.progress.step, self.flags.length.evaluate_every
-        is_due = step > 0 and (step % every == 0 or step == self.program.steps)
+        ends = [*(self.shards.stages.starts if self.shards.stages else ()), self.program.steps]
+        is_due = step > 0 and (step % every == 0 or step in ends)
         return self._evaluates and is_due
 
     def _evaluate(self) -> None:
@@ -249,7 +251,8 @@ class Loop:
         # The line comes last: a step without one is evaluated again.
         if self.progress.count(step, metrics, self.task.best_by):
             self.saving.save_best()
-        self.metrics.write({"kind": "evaluation", "step": step, **metrics})
+        of_stage = self.reports.stage_of(step)
+        self.metrics.write({"kind": "evaluation", "step": step, **of_stage, **metrics})
         self.line.say(f"step {step}: {split} {self.task.describe(metrics)}")
 
     def _until_signal(self) -> Iterator[tuple[Batch, Arrays]]:

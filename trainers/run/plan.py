@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable
 
+from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import flag
 from textmill.schemas.files.hub import find_on_hub
 from textmill.schemas.format.metadata import Schema
@@ -81,3 +82,16 @@ def plan_run(
     flags.check_splits(shards)
     steps = flags.plan_steps(shards)
     return TrainingPlan(flags, schema, model.config, steps, flags.output), model
+
+
+def describe_run(flags: RunFlags, make_task: Callable[..., object]) -> None:
+    """Prints the model, and how often a run reads each dataset; touches no device and no file.
+
+    Raises as `trainers.run.start.train` does before it compiles; the sums of files are not checked.
+    """
+    shards = replace(flags, data=replace(flags.data, verify=False)).open()
+    plan, _ = plan_run(flags, shards, say)
+    make_task(flags, plan.schema, shards)
+    say(plan.describe(shards.rows(flags.data.train_split), plan.steps))
+    for text in [*plan.describe_data(shards, plan.steps), *plan.schedule.notes()]:
+        say(text)

@@ -20,6 +20,7 @@ from textmill.trainers.models.set_tokenizer import TOKENIZER, keep_set_files, se
 from textmill.trainers.run.checkpoints import Checkpoints
 from textmill.trainers.run.journal import METRICS, cut_metrics
 from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.resume import check_past_stages
 from textmill.trainers.run.run_directory import start_or_resume
 
 
@@ -42,6 +43,8 @@ def prepare_directory(plan: TrainingPlan, shards: BatchReader, say: Callable[[st
         found = find_on_hub(weights, field="init_from")
         weights = os.path.abspath(weights) if found.path == weights else found.recorded
     values.update(shards=absolute_shards(flags.data.shards), init_from=weights)
+    if shards.stages is not None:  # --steps may change, and with it what 90% is
+        values.update(stages=str(shards.stages))
     settings = {
         "trainer": flags.entry,
         "config": values,
@@ -49,6 +52,8 @@ def prepare_directory(plan: TrainingPlan, shards: BatchReader, say: Callable[[st
         "fingerprint": shards.fingerprint,
     }
     same = flags.same_settings
+    if flags.files.resume:
+        check_past_stages(plan, shards.stages)
     notes = start_or_resume(plan.output, settings, resume=flags.files.resume, same=same)
     (plan.output / CONFIG).write_bytes(config_bytes(f"trainers.{flags.entry}", flags))
     keep_set_files(shards, plan.output)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Callable
 
-from textmill.schemas.errors import DataError, flag
+from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.format.run_settings import CONFIG_JSON
+from textmill.trainers.data.stages import Stages
 from textmill.trainers.run.agreement import check_agreement, digest_of
 from textmill.trainers.run.checkpoint_files import Stored
 from textmill.trainers.run.checkpoints import Checkpoints
@@ -14,6 +16,7 @@ from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.processes import Processes
 from textmill.trainers.run.program import Program
 from textmill.trainers.run.progress import Progress
+from textmill.trainers.run.run_directory import read_settings
 from textmill.trainers.run.tensors import Arrays
 from textmill.trainers.run.training_task import TrainingTask
 
@@ -65,3 +68,25 @@ def find_start(
         name = f"weights after step {step}" if step else "first weights"
         check_agreement(processes, {name: digest_of(found.weights)})
     return found._replace(progress=Progress(**processes.share(update))) if step else found
+
+
+def check_past_stages(plan: TrainingPlan, stages: Stages | None) -> None:
+    """Refuses other stages than a resumed run's up to its newest checkpoint; later ones may change.
+
+    Raises:
+      UsageError: names the stages of both.
+    """
+    if stages is None or not (plan.output / CONFIG_JSON).exists():
+        return  # the fingerprint tells datasets with stages from those without
+    before = read_settings(plan.output, plan.flags.entry)["config"].get("stages")
+    step = Checkpoints(plan.output).latest
+    if not (before and step):
+        return
+    was, now = (each.until(step) for each in (Stages.parse(before), stages))
+    if was != now:
+        raise UsageError(
+            f"{plan.output} cannot be resumed with these stages: up to its checkpoint of step "
+            f"{step:,} they were {was}, and would be {now} (starts in steps). Stages that begin "
+            f"after step {step:,} may change; give the others as before, or another "
+            f"{flag('output')}"
+        )

@@ -18,7 +18,16 @@ CHECKPOINTS = "checkpoints"
 PROFILE = "profile"  # a trace of some steps
 _FOREIGN = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
 _MAY_DIFFER_SILENTLY = (
-    *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
+    *(
+        "shards",
+        "output",
+        "resume",
+        "dry_run",
+        "verify",
+        "follow_links",
+        "cache_dir",
+        "cache_gigabytes",
+    ),
     *("stop_after", "export", "export_saved_model", "log_to", "fsdp", "profile", "family"),
 )
 

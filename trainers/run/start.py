@@ -16,7 +16,7 @@ from textmill.trainers.run.interruption import Interruption
 from textmill.trainers.run.journal import ProgressLine
 from textmill.trainers.run.loop import Loop
 from textmill.trainers.run.memory import less_memory, memory_errors
-from textmill.trainers.run.plan import plan_run
+from textmill.trainers.run.plan import describe_run, plan_run
 from textmill.trainers.run.prepare import prepare_directory
 from textmill.trainers.run.processes import Processes
 from textmill.trainers.run.run_directory import claim
@@ -33,8 +33,10 @@ def main_of(trainer: Trainer) -> Callable[[list[str]], None]:
     return main
 
 
-def train(flags: RunFlags, trainer: Trainer) -> Path:
+def train(flags: RunFlags, trainer: Trainer) -> Path | None:
     """Trains or resumes to the end of the plan, then exports; returns the run's directory.
+
+    With --dry_run it only prints, and returns None.
 
     Raises:
       UsageError: flags, dataset, directory and devices do not fit together.
@@ -43,13 +45,15 @@ def train(flags: RunFlags, trainer: Trainer) -> Path:
     """
     if not flags.data.shards:
         raise UsageError(f"give the dataset with {flag('shards', 'DIR')}")
+    if flags.files.dry_run:
+        return describe_run(flags, trainer.make_task)
     with trainer.join_run(flags) as processes:
         _train(flags, trainer, processes)
     return flags.output
 
 
 def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
-    shards = flags.data.open(flags.compute.seed)
+    shards = flags.open()
     line = ProgressLine() if processes.is_first else ProgressLine.quiet()
     plan, model = plan_run(flags, shards, line.say)
     task = trainer.make_task(flags, plan.schema, shards)

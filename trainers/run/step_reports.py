@@ -11,6 +11,7 @@ import numpy as np
 
 from textmill.schemas.errors import DataError, flag
 from textmill.trainers.data.batches import Batch
+from textmill.trainers.data.stages import Stages
 from textmill.trainers.models.plan_model import training_flops
 from textmill.trainers.run.journal import ProgressLine, Rate, Rates, duration
 from textmill.trainers.run.plan import TrainingPlan
@@ -35,9 +36,10 @@ class StepReports:
         *,
         steps: range,
         train_rows: int,
+        stages: Stages | None = None,
     ):
         """Takes the numbers of the steps of this run, and the rows of the training split."""
-        self._program, self._line, self._steps = program, line, steps
+        self._program, self._line, self._steps, self._stages = program, line, steps, stages
         self._counts, self._train_rows = task.counts, train_rows
         self._batch_size = plan.flags.compute.batch_size
         length = plan.schema.max_length
@@ -60,8 +62,12 @@ class StepReports:
         rate = self.rates.count_step(tokens)
         speeds, epoch = self._speeds(rate), step * self._batch_size / self._train_rows
         self._show(step, epoch, values["loss"], rate, speeds)
-        line: dict[str, Any] = {"kind": "train", "step": step, "epoch": round(epoch, 4)}
-        return {**line, **values, "tokens": tokens, **speeds}
+        line: dict[str, Any] = {"kind": "train", "step": step, **self.stage_of(step)}
+        return {**line, "epoch": round(epoch, 4), **values, "tokens": tokens, **speeds}
+
+    def stage_of(self, step: int) -> dict[str, int]:
+        """The stage of a step in metrics.jsonl, if the run has stages: {"stage": 2}."""
+        return {} if self._stages is None else {"stage": self._stages.number_at(step)}
 
     def _show(
         self, step: int, epoch: float, loss: float, rate: Rate, speeds: Mapping[str, float]

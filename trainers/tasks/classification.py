@@ -42,6 +42,7 @@ class ClassificationTask(TrainingTask):
         assert isinstance(task, ClassificationFlags)
         self.classes, self.best_by = tuple(schema.parameters["classes"]), task.measure
         self._split, self._class_weights = flags.data.train_split, task.class_weights
+        self._flags = flags
         self.weights = [1.0] * len(self.classes)
         self.head_share = 1 / schema.max_length
 
@@ -49,7 +50,7 @@ class ClassificationTask(TrainingTask):
         """Sets the weights of the classes; a line for each, with its rows in the training split."""
         counts = count_labels(shards, self._split)
         try:
-            seen = _counts_as_read(shards, self._split, counts)
+            seen = _counts_as_read(shards, self._split, counts, self._flags)
             self.weights = class_scores.class_weights(self._class_weights, seen)
         except ValueError as error:
             raise UsageError(
@@ -121,13 +122,16 @@ def count_labels(shards: BatchReader, split: str) -> list[int]:
     return counts.tolist()
 
 
-def _counts_as_read(shards: BatchReader, split: str, counts: list[int]) -> Sequence[float]:
-    """The counts as training reads the rows: by the weights of a mixture, in the same sum."""
+def _counts_as_read(
+    shards: BatchReader, split: str, counts: list[int], flags: RunFlags
+) -> Sequence[float]:
+    """The counts as training reads the rows: by the shares of a mixture, in the same sum."""
     if not isinstance(shards, Mixture):
         return counts
+    rows = flags.plan_steps(shards) * flags.compute.batch_size
     shares = [
-        float(weight) * np.array(count_labels(part, split)) / part.rows(split)
-        for part, weight in zip(shards.parts, shards.weights)
-        if split in part.splits and part.rows(split)
+        share * np.array(count_labels(part, split)) / part.rows(split)
+        for part, share in zip(shards.parts, shards.row_shares(split, rows))
+        if share
     ]
     return (shards.rows(split) * np.sum(shares, axis=0)).tolist()

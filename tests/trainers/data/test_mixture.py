@@ -1,26 +1,21 @@
 """Mixtures: exact shares, every row once an epoch of its own set, any step at once."""
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.benchmarks.stage_shares import STAGES as STAGES_OF_THREE
+from tests.benchmarks.stage_shares import measure
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers.data.mixture import (
-    FINEST,
-    Mixture,
-    _turns,
-    shares_of,
-    take_turns,
-)
+from textmill.trainers.data.mixture import Mixture
+from textmill.trainers.data.stages import Stages
 from textmill.trainers.reader import ShardSet, open_shards
 
 ROWS = {"a": 40, "b": 7, "c": 13}
-MANY = 8000  # rows of a stream to check
 
 
 @pytest.fixture(scope="module")
@@ -43,46 +38,6 @@ def sets(tmp_path_factory):
 
 def mix(sets, **weights):
     return ShardSet.mix({str(sets[0] / name): weight for name, weight in weights.items()}, seed=5)
-
-
-# Turns of the datasets
-
-
-def test_turns_worked_by_hand():
-    """A share of 0.7: round(0.7 n), halves up, is 0 1 1 2 3 4 4 5 6 6 7 for n = 0 to 10."""
-    set_index, own = take_turns(np.arange(10), [(7, 10)])
-    assert set_index.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
-    assert own.tolist() == [0, 0, 1, 2, 3, 1, 4, 5, 2, 6]
-    for weights in ([0.7, 0.3], [7, 3]):
-        assert shares_of("ab", weights) == (Fraction(7, 10), Fraction(3, 10))
-    assert _turns(shares_of("abc", [0.3333333333333333] * 3)) == [(1, 3), (1, 2)]
-
-
-WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
-
-
-@given(weights=WEIGHTS)
-def test_shares_are_exact_at_every_moment(weights):
-    """Each set gave its share of any first n rows, within half a row a set."""
-    shares = shares_of(["x"] * len(weights), weights)
-    set_index, own = take_turns(np.arange(MANY), _turns(shares))
-    gave = np.cumsum(set_index[:, None] == np.arange(len(weights)), axis=0)
-    due = np.outer(np.arange(1, MANY + 1), np.array([float(share) for share in shares]))
-    rounded = len(weights) * MANY / FINEST  # shares are rounded to a millionth in the loop
-    assert np.abs(gave - due).max() <= len(weights) / 2 + rounded
-    for index in range(len(weights)):
-        mine = own[set_index == index]
-        assert mine.tolist() == list(range(len(mine)))  # its stream has no gap
-
-
-@given(weights=WEIGHTS, start=st.integers(0, 10**12))
-def test_any_piece_far_out_is_a_piece_of_the_whole(weights, start):
-    turns = _turns(shares_of(["x"] * len(weights), weights))
-    whole = take_turns(np.arange(start, start + 90), turns)
-    part = take_turns(np.arange(start + 50, start + 90), turns)
-    for one, other in zip(whole, part, strict=True):
-        assert one[50:].tolist() == other.tolist()
-        assert (one >= 0).all()
 
 
 # The rows
@@ -172,6 +127,177 @@ def test_splits_that_a_set_lacks_or_that_are_empty(sets, tmp_path):
     write_mlm_set(tmp_path / "empty", train=0)
     with pytest.raises(DataError, match="split 'train' has no rows"):
         ShardSet(tmp_path / "empty").batches("train", batch_size=1, seed=0)
+
+
+# Stages
+
+STAGES = "0:a=0.8,b=0.2;6:b=1;50%:a=0.3,c=0.7"
+LENGTH = {"batch_size": 10, "steps": 40}
+
+
+def stage(sets, stages=STAGES, **changes):
+    """A mixture of three datasets in stages."""
+    paths = ",".join(str(sets[0] / name) for name in "abc")
+    mixture = open_shards(paths, seed=5, stages=stages, **{**LENGTH, **changes})
+    assert isinstance(mixture, Mixture)
+    return mixture
+
+
+@pytest.mark.parametrize("by", ["tokens", "rows"])
+@pytest.mark.parametrize("hosts", [1, 2, 5])
+def test_stages_of_any_number_of_hosts(sets, by, hosts):
+    """A dataset continues its own permutation, each row once an epoch; its features are its own."""
+    _, columns = sets
+    mixture = stage(sets, stage_shares=by)
+    asked = {"batch_size": 10, "seed": 5, "stop_step": 60, "process_count": hosts}
+    shares = [mixture.batches("train", **asked, process_index=host) for host in range(hosts)]
+    batches = [batch for step in zip(*shares, strict=True) for batch in step]
+    joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+    ends = np.cumsum([0, *ROWS.values()])
+    for index, (name, size) in enumerate(ROWS.items()):
+        mine = joined["set_index"] == index
+        own = joined["row_index"][mine] - ends[index]
+        whole = len(own) // size * size
+        epochs = own[:whole].reshape(-1, size)
+        assert whole and (np.sort(epochs, axis=1) == np.arange(size)).all()
+        assert (joined["epoch"][mine] == np.arange(len(own)) // size).all()
+        values = columns[name]["train"]["input_ids"][own]
+        np.testing.assert_array_equal(joined["input_ids"][mine], values)
+    cuts = [0, 60, 200, 600]
+    sets_of = [set(joined["set_index"][slice(*cut)]) for cut in zip(cuts, cuts[1:], strict=False)]
+    assert sets_of == [{0, 1}, {1}, {0, 2}]
+    tail = mixture.batches("train", batch_size=10, seed=5, start_step=19, stop_step=21)
+    resumed = np.concatenate([batch["row_index"] for batch in tail])
+    assert resumed.tolist() == joined["row_index"][190:210].tolist(), "across a stage's start"
+
+
+def test_one_stage_of_rows_is_the_mixture_by_weight(sets):
+    both = stage(sets, "0:a=0.7,c=0.1,b=0.2", stage_shares="rows"), mix(sets, a=0.7, b=0.2, c=0.1)
+    orders = [mixture.order("train", np.arange(3000)) for mixture in both]
+    for name in orders[0]:
+        assert orders[0][name].tolist() == orders[1][name].tolist()
+    assert both[0].tokens_a_row("train") == both[1].tokens_a_row("train")
+    assert both[0].row_shares("train", 1000) == both[1].row_shares("train", 1000)
+
+
+def test_shares_of_tokens_are_shares_of_rows_by_the_mean(sets):
+    """Shares of 0.8 and 0.2 of the tokens, for means of ma and mb: 0.8 / ma to 0.2 / mb rows."""
+    mixture, rows = stage(sets), 10 * 6
+    means = [part.tokens_a_row("train") for part in mixture.parts]
+    of_a = 0.8 / means[0] / (0.8 / means[0] + 0.2 / means[1])
+    counted = np.bincount(mixture.order("train", np.arange(rows))["set_index"], minlength=3)
+    assert counted.tolist() == [round(of_a * rows), rows - round(of_a * rows), 0]
+    by_rows = stage(sets, stage_shares="rows").order("train", np.arange(rows))
+    assert np.bincount(by_rows["set_index"]).tolist() == [48, 12]
+    assert mixture.tokens_a_row("train") == pytest.approx(1 / (0.3 / means[0] + 0.7 / means[2]))
+
+
+def test_shares_of_tokens_over_ten_windows(tmp_path):
+    """Packed rows, and rows of one document each: three datasets in three stages."""
+    for name, packed in (("packed", True), ("single", False)):
+        for number in range(3):
+            schema = mlm_schema(max_length=32 if packed else 16, static_masking=False)
+            rows = packed_rows(schema, 300 + 100 * number, seed=number)
+            if not packed:
+                lengths = np.random.default_rng(number).integers(2, 17, len(rows["segment_ids"]))
+                rows["segment_ids"] = (np.arange(16) < lengths[:, None]).astype(np.int64)
+            write_set(tmp_path / name / str(number), schema, {"train": rows, "validation": rows})
+    found = {
+        name: max(
+            abs(value)
+            for window in measure(
+                [str(tmp_path / name / str(number)) for number in range(3)],
+                STAGES_OF_THREE,
+                steps=100,
+                batch_size=32,
+            )
+            for value in window.values()
+        )
+        for name in ("packed", "single")
+    }
+    assert found["packed"] < 0.005 and found["single"] < 0.05
+    assert found["single"] > found["packed"], "their rows differ in tokens"
+
+
+def test_rows_of_tokens_are_counted_stage_by_stage(sets):
+    mixture = stage(sets)
+    means = [part.tokens_a_row("train") for part in mixture.parts]
+    first = 60 / (0.8 / means[0] + 0.2 / means[1])
+    for tokens, rows in ((first / 2, 30), (first, 60), (first + 7 * means[1], 67)):
+        found = float(mixture.rows_of_tokens("train", Fraction(tokens)))
+        assert found == pytest.approx(rows, rel=1e-9)
+    more = first + 140 * means[1] + 8 * mixture.tokens_a_row("train")
+    assert float(mixture.rows_of_tokens("train", Fraction(more))) == pytest.approx(208, rel=1e-9)
+
+
+def test_starts_after_tokens(sets):
+    """The first step before which so many tokens were read, as counted in the rows' mean."""
+    by_tokens = stage(sets, "0:a=1;1K:b=1")
+    mean = 10 * by_tokens.parts[0].tokens_a_row("train")
+    assert str(by_tokens.stages) == f"0:a=1;{math.ceil(1000 / mean)}:b=1"
+    half = stage(sets, "0:a=1;50%:b=1", steps=None, tokens=5000)
+    assert str(half.stages) == f"0:a=1;{math.ceil(2500 / mean)}:b=1"
+
+
+def test_passes_of_each_stage(sets):
+    """Stage 2 has 140 rows of b, which has 7; a repeats its 40 rows in stages 1 and 3."""
+    lines = stage(sets, stage_shares="rows").describe_passes("train", 40, 10)
+    assert [line.split() for line in lines[1:]] == [
+        ["1", "1", "to", "6", "a", "80.00%", lines[1].split()[6], "48", "1.20", "1.20"],
+        ["b", "20.00%", lines[2].split()[2], "12", "1.71", "1.71"],
+        ["2", "7", "to", "20", "b", "100.00%", lines[3].split()[6], "140", "20.00", "21.71"],
+        ["3", "21", "to", "40", "a", "30.00%", lines[4].split()[6], "60", "1.50", "2.70"],
+        ["c", "70.00%", lines[5].split()[2], "140", "10.77", "10.77"],
+    ]
+    head = "stage     steps  dataset    share  tokens  rows  passes  passes so far"
+    assert lines[0] == head and len(set(map(len, lines))) == 1
+    [tokens] = {line.split()[6] for line in lines if line.split()[0] == "2"}
+    due = 140 * ShardSet(sets[0] / "b").tokens_a_row("train")
+    assert tokens == f"{due:,.0f}"
+
+
+def test_shares_of_the_rows_of_a_run(sets):
+    shares = stage(sets, stage_shares="rows").row_shares("train", 400)
+    assert shares == pytest.approx([108 / 400, 152 / 400, 140 / 400])
+
+
+def test_datasets_that_are_mixed_without_shares(sets):
+    """They are evaluated; their fingerprint is that of the mixture in any stages."""
+    bare = open_shards(",".join(str(sets[0] / name) for name in "abc"))
+    assert bare.count_in_order("validation", batch_size=4) == 3
+    with pytest.raises(UsageError, match="the datasets have no weights; give each one"):
+        next(bare.batches("train", batch_size=2, seed=0, prefetch=0))
+    several = stage(sets), stage(sets, "0:c=1"), stage(sets, stage_shares="rows")
+    assert {each.fingerprint for each in several} == {bare.fingerprint}
+    assert len({each.order_name for each in (bare, *several)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("stages", "changes", "said"),
+    [
+        ("0:a=1;5:d=1", {}, "there is no dataset 'd'; --shards has a, b, c"),
+        ("0:a=1;90%:b=1", {"steps": None}, "90% of the run needs its length"),
+        ("0:a=1;9:b=1;20%:a=1", {}, "a stage at 20% (step 8) follows one at step 9"),
+        ("0:a=1,b=1e-9", {}, "b: its weight is below a millionth of the sum"),
+        ("0:a=1", {"batch_size": None}, "--stages=0:a=1 start at steps: give batch_size, too"),
+    ],
+)
+def test_wrong_stages(sets, stages, changes, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        stage(sets, stages, **changes)
+
+
+def test_stages_need_rows_and_no_weights(sets, tmp_path):
+    write_mlm_set(tmp_path / "empty", train=0)
+    with pytest.raises(UsageError, match="empty has no rows in split 'train': leave it out, or"):
+        open_shards(f"{sets[0]}/a,{tmp_path}/empty", stages="0:a=1;5:empty=1", batch_size=2)
+    read = open_shards(f"{sets[0]}/a,{tmp_path}/empty", stages="0:a=1", batch_size=2)
+    assert next(read.batches("train", batch_size=2, seed=0))["set_index"].tolist() == [0, 0]
+    stages = Stages.parse("0:a=1")
+    with pytest.raises(UsageError, match="leave the weights of --shards out"):
+        mix(sets, a=1, b=1).in_stages(stages, split="train", batch_size=2)
+    with pytest.raises(UsageError, match="leave the weights of --shards"):
+        open_shards(f"{sets[0]}/a:1,{sets[0]}/b:1", stages=stages, batch_size=2)
 
 
 # Schemas

@@ -18,6 +18,7 @@ from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import write_mlm_set
 from textmill.schemas.commands.flag_file import config_bytes
 from textmill.schemas.errors import TextmillError, UsageError, as_flags, as_keywords
+from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.flags.command_line import (
     command,
     command_to_resume,
@@ -107,7 +108,7 @@ def test_what_a_run_prints_and_writes_gives_it_again(flags, tmp_path):
         assert parse_flags(argv, flags) == change_flags(one, resume=True)
         path.write_bytes(config_bytes(f"trainers.{flags.entry}", one))
         again = parse_flags([f"--config={path}", f"--output={one.files.output}"], flags)
-        assert again == change_flags(one, resume=False, stop_after=None)
+        assert again == change_flags(one, resume=False, stop_after=None, dry_run=False)
 
 
 def names_of(flags: type) -> set[str]:
@@ -315,6 +316,8 @@ class _Rows(SimpleNamespace):
 
     def tokens_a_row(self, split):
         return 100.0
+
+    rows_of_tokens: Any = BatchReader.rows_of_tokens
 
 
 @pytest.mark.parametrize(

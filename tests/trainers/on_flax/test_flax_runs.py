@@ -27,6 +27,7 @@ from textmill.trainers.models.generation_files import text_ends
 from textmill.trainers.on_flax import generation
 from textmill.trainers.on_flax.flax_decoder import ClmObjective
 from textmill.trainers.on_flax.generation import Generated
+from textmill.trainers.run.checkpoint_files import read_checkpoint
 from textmill.trainers.run.journal import MetricsFile
 from textmill.trainers.run.trained import find_trained
 from textmill.trainers.tasks.language_models import LOSS
@@ -297,3 +298,21 @@ def test_published_weights_are_trained_and_exported(tmp_path, capsys):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "last")
     assert tokenizer("w7 w9")["input_ids"] == [0, 7, 9, 2]
     assert tokenizer.model_max_length == 18
+
+
+@pytest.mark.slow
+def test_a_mixture_in_stages_is_resumed_exactly(tmp_path):
+    """Stopped in the middle of a stage, or where one begins: losses and weights, bit by bit."""
+    for number, name in enumerate(("web", "code", "math")):
+        write_clm_set(tmp_path / name, train=20 + 10 * number, step=number)
+    paths = ",".join(str(tmp_path / name) for name in ("web", "code", "math"))
+    stages = "--stages=0:web=0.6,code=0.4;5:code=1;75%:math=0.7,web=0.3"
+    main(flags(paths, tmp_path / "whole", stages))
+    for stop in (3, 5, 10):
+        output = tmp_path / str(stop)
+        main(flags(paths, output, stages, f"--stop_after={stop}"))
+        main(flags(paths, output, stages, "--resume"))
+        assert untimed_lines(output) == untimed_lines(tmp_path / "whole")
+        last = [read_checkpoint(run / "checkpoints" / "12") for run in (output, tmp_path / "whole")]
+        for one, other in zip(*(list(each.weights.values()) for each in last), strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -148,3 +148,25 @@ def test_a_taken_port_and_a_number_twice_are_named(shards, tmp_path):
 def test_flags_that_do_not_go_together(values: dict[str, Any], words: str):
     with pytest.raises(UsageError, match=words):
         ProcessFlags(**values)
+
+
+@pytest.mark.slow
+def test_a_mixture_in_stages_on_three_hosts(tmp_path):
+    """Stopped on three and ended by one, it has the losses of one process."""
+    for number, name in enumerate(("web", "code")):
+        write_clm_set(tmp_path / name, train=20 + 10 * number, step=number)
+    shards = Path(f"{tmp_path}/web,{tmp_path}/code")
+    more = ["--stages=0:web=0.6,code=0.4;7:code=1;75%:web=0.3,code=0.7", "--batch_size=6"]
+    whole, output = tmp_path / "whole" / "run", tmp_path / "run"
+    with Group(tmp_path / "whole", 1, *flags_of(shards, whole, *more)) as one:
+        assert one.wait() == [0], one.texts
+    with Group(tmp_path / "3", 3, *flags_of(shards, output, *more, "--stop_after=9")) as three:
+        assert three.wait() == [0] * 3, three.texts
+    with Group(tmp_path / "1", 1, *flags_of(shards, output, *more, "--resume")) as one:
+        assert one.wait() == [0], one.texts
+    np.testing.assert_allclose(losses_of(output), losses_of(whole), rtol=1e-6)
+    stages = [
+        [line["stage"] for line in read_metrics(str(run / "metrics.jsonl"))]
+        for run in (output, whole)
+    ]
+    assert stages[0] == stages[1] and set(stages[0]) == {1, 2, 3}

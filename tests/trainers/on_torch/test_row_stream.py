@@ -16,7 +16,7 @@ from tests.tools.shard_factory import write_mlm_set
 from textmill.schemas.errors import UsageError
 from textmill.schemas.format.layouts import huggingface
 from textmill.trainers.on_torch.row_stream import RowStream
-from textmill.trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet, open_shards
 
 pytestmark = [
     # torchdata 0.11 asks PyTorch for what 2.15 deprecates.
@@ -163,6 +163,26 @@ def test_a_mixture_is_read_by_its_weights(directory, tmp_path):
         for batch, other in zip(batches, due, strict=True):
             np.testing.assert_array_equal(batch[name].numpy(), other[name])
     assert [int(batch["set_index"].sum()) for batch in batches] == [BATCH // 4] * STEPS
+
+
+def test_a_mixture_in_stages(directory, tmp_path):
+    """The state has the stages: the stream of others is another one."""
+    write_clm_set(tmp_path / "other", train=20)
+    paths = f"{directory},{tmp_path}/other"
+    mixtures = [
+        open_shards(paths, seed=SEED, batch_size=BATCH, stages=stages)
+        for stages in ("0:set=1;4:other=1", "0:set=1;5:other=1")
+    ]
+    batches = list(DataLoader(stream_of(mixtures[0]), batch_size=None))
+    due = mixtures[0].batches("train", batch_size=BATCH, seed=SEED, stop_step=STEPS)
+    for batch, other in zip(batches, due, strict=True):
+        np.testing.assert_array_equal(batch["row_index"].numpy(), other["row_index"])
+    assert [int(batch["set_index"].sum()) for batch in batches] == [0] * 4 + [BATCH] * 5
+    state = iter(stream_of(mixtures[0])).state_dict()
+    stream_of(mixtures[0]).check(state)
+    due = "order was '0:set=1;4:other=1, shares of tokens, steps of 12 rows' and is '0:set=1;5:"
+    with pytest.raises(UsageError, match=due):
+        stream_of(mixtures[1]).check(state)
 
 
 def test_a_state_that_does_not_fit_is_refused(shards, tmp_path):

@@ -261,6 +261,22 @@ def test_balanced_weights_follow_the_weights_of_a_mixture(tmp_path):
     assert task.weights == pytest.approx(1 / (2 * (0.1 * many + 0.9 * few)))
 
 
+def test_balanced_weights_follow_the_stages_of_a_run(tmp_path):
+    """Of 10 steps, 9 read the first dataset and one the second."""
+    parts = []
+    for name, rows in (("many", 64), ("few", 6)):
+        write_class_set(tmp_path / name, train=rows)
+        parts.append(ShardSet(str(tmp_path / name)))
+    paths, stages = f"{tmp_path}/many,{tmp_path}/few", "0:many=1;90%:few=1"
+    given: Any = {"stages": stages, "steps": 10, "batch_size": 8, "class_weights": "balanced"}
+    flags = make_flags(TfClassifierFlags, shards=paths, **given)
+    shards = flags.open()
+    task = ClassificationTask(flags, shards.schema, shards)
+    task.prepare_training(shards)
+    many, few = (np.array(count_labels(part, "train")) / part.rows("train") for part in parts)
+    assert task.weights == pytest.approx(1 / (2 * (0.9 * many + 0.1 * few)))
+
+
 def test_rows_of_other_classes_do_not_go_with_a_model():
     task, own = class_task(None), class_schema()
     task.check_same_rows("set", own, class_schema())
