@@ -35,7 +35,8 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
             self.put(Shuffle.DOCUMENTS, cut_batch(batch, job.partitions))
             yield from self.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            statistics = count_piece(filtered)
+            words = int(batch["words"].to_numpy() @ batch["copies"].to_numpy())
+            statistics = count_piece(filtered, words)
             count("documents_read", statistics.documents_read)
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)

@@ -23,14 +23,19 @@ from textmill.schemas.format.drops import (
 )
 
 
-def count_piece(filtered: Filtered) -> CorpusStatistics:
-    """Counts what was read from a piece of a block, and what rules filtered, edited and kept."""
+def count_piece(filtered: Filtered, words: int) -> CorpusStatistics:
+    """Counts what was read from a piece of a block, and what rules filtered, edited and kept.
+
+    Args:
+      filtered: the piece.
+      words: of the kept documents.
+    """
     texts_before, kept = filtered.before["text"], filtered.documents.text
     dropped = list(filtered.reasons)
     texts = texts_before.take(pa.array(dropped, pa.int64()))
     sizes = text_lengths(texts), count_words(texts)
     removed = count_removed(list(filtered.reasons.values()), texts, *sizes)
-    words, edited_bytes, edited_words = int(count_words(kept).sum()), 0, 0
+    edited_bytes, edited_words = 0, 0
     if filtered.observed.get("edited"):
         before = texts_before.take(pa.array(np.delete(np.arange(len(texts_before)), dropped)))
         is_edited = pc.not_equal(before, kept)

@@ -10,7 +10,13 @@ from textmill.pipelines.corpus.decontamination.report import count_targets
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.lost_data import refuse_lost
 from textmill.pipelines.corpus.partition import read_rows
-from textmill.pipelines.corpus.report import SAMPLED, CorpusContent, render_report
+from textmill.pipelines.corpus.report import (
+    SAMPLED,
+    SHOWN,
+    URLS,
+    CorpusContent,
+    render_report,
+)
 from textmill.pipelines.inspection.report.page import report_file
 from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.writers import rejects, shard_files
@@ -56,6 +62,26 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
 def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:
     """The content of report.html."""
     columns = job.schema.columns
+    urls = tuple(name for name in columns if name in URLS)
+    shown = _first_rows(report, job, columns, SHOWN)
+    return CorpusContent(
+        schema=job.schema,
+        statistics=report.statistics,
+        inputs=inputs,
+        files=report.files,
+        rejects=report.rejects,
+        shown=shown,
+        sampled=_first_rows(report, job, (columns[0], *urls), SAMPLED) if urls else shown,
+        clusters=report.clusters,
+        hosts=report.hosts,
+        config=job.config,
+    )
+
+
+def _first_rows(
+    report: CorpusReport, job: CorpusJob, columns: tuple[str, ...], most: int
+) -> pa.Table:
+    """The documents with the smallest ids; the first column has no empty values."""
     batches, of_name = [], {file.path: file for file in report.files}
     with store.workspace(job.staging) as folder:
         files = map(of_name.__getitem__, job.schema.names())
@@ -65,16 +91,6 @@ def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusCont
         )
         for documents in (piece for own in local for piece in read_rows(*own, columns)):
             batches.append(documents.columns)
-            if sum(map(len, batches)) >= SAMPLED:
+            if sum(map(len, batches)) >= most:
                 break
-    return CorpusContent(
-        schema=job.schema,
-        statistics=report.statistics,
-        inputs=inputs,
-        files=report.files,
-        rejects=report.rejects,
-        sample=pa.Table.from_batches(batches).slice(0, SAMPLED),
-        clusters=report.clusters,
-        hosts=report.hosts,
-        config=job.config,
-    )
+    return pa.Table.from_batches(batches).slice(0, most)

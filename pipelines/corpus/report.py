@@ -44,8 +44,8 @@ from textmill.schemas.format.drops import drop_of, spaced
 from textmill.schemas.format.manifest import ManifestFile
 
 SAMPLED = 10_000  # rows in which hosts are counted
-_SHOWN = 12  # documents
-_URLS = ("url", "source_url")  # columns that may hold the address of a page
+SHOWN = 12  # documents
+URLS = ("url", "source_url")  # columns that may hold the address of a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,16 @@ class CorpusContent(ReportContent):
     """A corpus as the report needs it.
 
     Attributes:
-      sample: at most SAMPLED documents, those with the smallest ids, with all columns.
+      shown: at most SHOWN documents, those with the smallest ids, with all columns.
+      sampled: at most SAMPLED of them, with their columns of URLS.
       clusters: the largest clusters of near-duplicates.
       hosts: web pages by host.
     """
 
     schema: CorpusSchema
     statistics: CorpusStatistics
-    sample: pa.Table
+    shown: pa.Table
+    sampled: pa.Table
     clusters: Sequence[Cluster]
     hosts: PageHosts
 
@@ -122,11 +124,11 @@ def _figures(content: CorpusContent) -> Sequence[Shown]:
     columns = [(label, documents, title, "blue") for _, _, label, documents, title in lengths]
     axis = "words in a document; a number is the lower bound of its bar"
     figures = [Figure("Documents by length", ColumnChart(columns, has_edges=True), axis)]
-    for name in _URLS:
-        if name in content.sample.schema.names:
-            urls = content.sample[name].to_pylist()
+    for name in URLS:
+        if name in content.sampled.schema.names:
+            urls = content.sampled[name].to_pylist()
             hosts = Counter(host_of(url) or "none" for url in urls)
-            title = f"Hosts in a sample of {number_of(len(content.sample), 'document')}"
+            title = f"Hosts in a sample of {number_of(len(content.sampled), 'document')}"
             figures.append(Figure(title, CellTable(largest(hosts, LISTED))))
     return (Pair(figures),)
 
@@ -135,7 +137,7 @@ def _documents(content: CorpusContent) -> Sequence[Shown]:
     shown = [name for name in content.schema.columns[2:] if name not in ("file", "record")]
     rows = [
         (row["id"][:8], cut_text(row["text"]), ", ".join(cut_text(row[n], 80) for n in shown))
-        for row in content.sample.slice(0, _SHOWN).to_pylist()
+        for row in content.shown.to_pylist()
     ]
     return ("A random sample: the documents with the smallest ids.", Excerpts(rows))
 

@@ -27,12 +27,11 @@ from textmill.pipelines.encoding.reference import (
     failures_as_data_errors,
 )
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
+from textmill.pipelines.rows.text_bytes import find_characters, slices, utf8_bytes
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import DataError
 
-# They import numba, which a process that only inspects a tokenizer does not need.
-_find_characters = import_later("textmill.pipelines.encoding.splitter:find_characters")
+# It imports numba, which a process that only inspects a tokenizer does not need.
 _make_backend = import_later("textmill.pipelines.encoding.tokenizer_types:make_backend")
 
 _log = logging.getLogger(__name__)
@@ -119,8 +118,7 @@ class FastBackend:
         """Encodes documents, as every `Backend` does."""
         parts = []
         for batch in slices(text, _FAST_BATCH_BYTES):
-            disputed = np.empty(len(batch), bool)
-            _find_characters(*utf8_bytes(batch), disputed_characters(), disputed)
+            disputed = find_characters(batch, disputed_characters())
             parts.append(
                 self._encode_both(batch, disputed)
                 if disputed.any()

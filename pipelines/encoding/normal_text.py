@@ -10,7 +10,7 @@ one before it. Those characters are found by normalizing each code point once.
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Literal
 
@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from textmill.pipelines.encoding.character_sets import CODE_POINTS
 from textmill.pipelines.encoding.reference import normalizers
-from textmill.pipelines.encoding.splitter import find_characters
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.rows.text_bytes import find_characters, utf8_bytes
 
 Form = Literal["NFC", "NFKC"]
 # Normalizers that change each character regardless of its neighbours, except joining ones.
@@ -29,7 +28,7 @@ NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
 _FIRST = 0xA0  # all code points below are normal
 _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
 _RETURN = 13
-_LONG, _RUN = 1000, 32  # characters of a text, and combining marks in a row, that need sorting
+_RUN = 32  # combining marks in a row that need sorting
 _HAN = 0x20000  # no code point from here on combines with another
 # Hangul vowels and final consonants: they compose by rule, and no table lists them.
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
@@ -62,22 +61,30 @@ def normalize_line_ends(text: pa.LargeStringArray) -> pa.LargeStringArray:
     return replace(replace(text, "\r\n", "\n"), "\r", "\n")
 
 
-def normalize_text(text: str, form: Form) -> str:
+def _normalize_all(texts: pa.LargeStringArray, form: Form) -> list[str]:
     """`unicodedata.normalize`, but not in quadratic time for long runs of combining marks."""
-    if len(text) > _LONG:
-        text = _long_runs(form).sub(lambda run: _in_order(run[0], form), text)
-    return unicodedata.normalize(form, text)
+    are_marks = np.zeros(CODE_POINTS, bool)
+    are_marks[list(_marks(form))] = True
+    has_run = find_characters(texts, are_marks, _RUN).tolist()
+    sort = partial(_long_runs(form).sub, lambda run: _in_order(run[0], form))
+    sorted_ = (sort(t) if long else t for t, long in zip(texts.to_pylist(), has_run, strict=True))
+    return [unicodedata.normalize(form, text) for text in sorted_]
+
+
+@cache
+def _marks(form: Form) -> frozenset[int]:
+    """The characters that decompose into combining marks only."""
+    return frozenset(
+        point
+        for point in range(_FIRST, _HAN)
+        if all(map(unicodedata.combining, unicodedata.normalize(_DECOMPOSED[form], chr(point))))
+    )
 
 
 @cache
 def _long_runs(form: Form) -> re.Pattern[str]:
-    """A pattern for long runs of characters that decompose into combining marks only."""
-    marks = {
-        point
-        for point in range(_FIRST, _HAN)
-        if all(map(unicodedata.combining, unicodedata.normalize(_DECOMPOSED[form], chr(point))))
-    }
-    inside = "".join(map(chr, sorted(marks)))
+    """A pattern for long runs of marks."""
+    inside = "".join(map(chr, sorted(_marks(form))))
     return re.compile(f"[{inside}]{{{_RUN},}}")
 
 
@@ -138,27 +145,18 @@ def normalize_pieces(
     return utf8_bytes(apply_normalizers(text, names))
 
 
-def _normalizer(how: Form | tuple[str, ...]) -> Callable[[str], str]:
-    """Normalizes by `unicodedata` into a form, or by the normalizers of `tokenizers`."""
-    return (
-        partial(normalize_text, form=how)
-        if isinstance(how, str)
-        else normalizer_of(how).normalize_str
-    )
-
-
 def _replace_suspects(
     text: pa.LargeStringArray, how: Form | tuple[str, ...]
 ) -> pa.LargeStringArray:
     """Normalizes the texts that may change; returns the same array if nothing changes."""
-    is_suspect = np.empty(len(text), bool)
-    find_characters(*utf8_bytes(text), _suspect_characters(how), is_suspect)
-    mask = pa.array(is_suspect)
-    suspects = text.filter(mask).to_pylist()
-    results = [*map(_normalizer(how), suspects)]
-    if results == suspects:
-        return text
-    return pc.replace_with_mask(text, mask, pa.array(results, pa.large_string()))
+    mask = pa.array(find_characters(text, _suspect_characters(how)))
+    suspects = text.filter(mask)
+    if isinstance(how, str):
+        results = _normalize_all(suspects, how)
+    else:
+        results = [*map(normalizer_of(how).normalize_str, suspects.to_pylist())]
+    replaced = pa.array(results, pa.large_string())
+    return text if replaced.equals(suspects) else pc.replace_with_mask(text, mask, replaced)
 
 
 @cache
@@ -167,7 +165,8 @@ def _suspect_characters(how: Form | tuple[str, ...]) -> np.ndarray:
 
     They include unassigned code points, to which a later Unicode may give a meaning.
     """
-    normalize = _normalizer(how)
+    is_form = isinstance(how, str)
+    normalize = partial(unicodedata.normalize, how) if is_form else normalizer_of(how).normalize_str
     suspects = np.zeros(CODE_POINTS, bool)
     suspects[_ASSIGNED:] = True
     suspects[list(_joining_characters())] = True

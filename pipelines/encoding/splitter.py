@@ -136,27 +136,6 @@ def cut_chunk(data, offsets, tables, shifts, starts, at):
     return cut(data, offsets, tables, shifts, starts, at, CHUNK)
 
 
-@entry(types.void(_BYTES, _INTS, types.boolean[::1], types.boolean[::1]))
-def find_characters(data, offsets, wanted, found):
-    """Finds the pieces that contain any of some characters.
-
-    Args:
-      data: uint8[N], UTF-8.
-      offsets: int64[P + 1].
-      wanted: bool[code points].
-      found: bool[P], receives which pieces contain one.
-    """
-    for piece in range(found.size):
-        place, stop, is_found = offsets[piece], offsets[piece + 1], False
-        while place < stop and not is_found:
-            code, size = np.int64(data[place]), 1
-            if code >= 0x80:
-                code, size = code_point(data, place)
-            is_found = wanted[code]
-            place += size
-        found[piece] = is_found
-
-
 # ---- patterns ----
 
 

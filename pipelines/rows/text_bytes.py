@@ -15,6 +15,7 @@ _SPACES = (0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0
 _C2, _E1, _ONE, _THREE = np.uint8(0xC2), np.uint8(0xE1), np.uint8(1), np.uint8(3)
 _TAB, _SEPARATOR, _FIVE = np.uint8(0x09), np.uint8(0x1C), np.uint8(5)
 _STRIP = 128  # bytes whose words a uint8 counts
+_ASCII, _PIECE = 0x80, 32  # bytes that are tested for ASCII at once
 
 
 def utf8_bytes(
@@ -134,6 +135,43 @@ def _count_words(data, bounds, counts):
         elif start < stop:
             words += _ONE ^ _is_ascii_space(data[start])
         counts[document] = words
+
+
+def find_characters(text: pa.LargeStringArray, wanted: np.ndarray, run: int = 1) -> np.ndarray:
+    """Finds the texts with so many characters of a set in a row: bool [n].
+
+    Args:
+      text: the texts.
+      wanted: bool[code points], the set.
+      run: number of characters in a row.
+    """
+    data, bounds = utf8_bytes(text)
+    found = np.empty(len(text), np.bool_)
+    _find_characters(data, bounds, wanted, not wanted[:_ASCII].any(), run, found)
+    return found
+
+
+@entry()
+def _find_characters(data, bounds, wanted, skips_ascii, run, found):
+    """Tests each character, but skips pieces of ASCII if none of it is wanted."""
+    for document in range(len(found)):
+        place, stop, length = bounds[document], bounds[document + 1], 0
+        tried = place  # pieces before are not all ASCII
+        while place < stop and length < run:
+            code, size = np.int64(data[place]), 1
+            if code >= _ASCII:
+                code, size = code_point(data, place)
+            elif skips_ascii and place >= tried:
+                tried = place + _PIECE
+                if tried <= stop:
+                    high = np.uint8(0)
+                    for byte in data[place:tried]:
+                        high |= byte
+                    if high < _ASCII:
+                        size = _PIECE
+            length = length + 1 if wanted[code] else 0
+            place += size
+        found[document] = length >= run
 
 
 @inner

@@ -15,7 +15,6 @@ from textmill.pipelines.encoding.normal_text import (
     normalize,
     normalize_line_ends,
     normalize_pieces,
-    normalize_text,
     normalizer_of,
 )
 from textmill.pipelines.rows.text_bytes import utf8_bytes
@@ -88,9 +87,8 @@ def test_equal_to_unicodedata(documents, form):
 
 @pytest.fixture(scope="module")
 def short_runs():
-    """Marks are sorted in runs that are long in a text that is long, here in any."""
+    """Marks are sorted in runs that are long, here of two."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal_text, "_LONG", 0)
         patch.setattr(normal_text, "_RUN", 2)
         normal_text._long_runs.cache_clear()
         yield
@@ -100,13 +98,13 @@ def short_runs():
 @pytest.mark.parametrize("form", FORMS)
 @given(text=st.text(MARKS, max_size=400))
 def test_runs_of_marks_are_sorted_as_unicodedata_does(short_runs, form, text):
-    assert normalize_text(text, form) == unicodedata.normalize(form, text)
+    assert normalize(column(["a", text]), form)[1].as_py() == unicodedata.normalize(form, text)
 
 
 def test_a_million_marks_take_seconds():
     marks = "\u0301\u0316" * 500_000
     expected = unicodedata.normalize("NFC", "a" + "\u0316" * 500_000 + "\u0301" * 500_000)
-    assert normalize_text("a" + marks, "NFC") == expected
+    assert normalize(column(["a" + marks]), "NFC").to_pylist() == [expected]
 
 
 @given(st.lists(st.text("a\r\né", max_size=9)))

@@ -1,3 +1,4 @@
+import re
 import sys
 
 import numpy as np
@@ -5,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.filter_factory import column
-from textmill.pipelines.rows.text_bytes import count_words, utf8_bytes, word_spans
+from textmill.pipelines.rows.text_bytes import (
+    count_words,
+    find_characters,
+    utf8_bytes,
+    word_spans,
+)
 
 # Every kind of white space, what shares its first bytes, and ordinary characters.
 CHARACTERS = st.sampled_from(
@@ -40,3 +46,17 @@ def test_words_at_the_ends_of_strips():
     ]
     documents += ["a " * 200, " a" * 200, "\u00a0" * 130 + "a"]
     assert count_words(column(documents)).tolist() == [len(text.split()) for text in documents]
+
+
+PARTS = st.sampled_from(["a" * 31, "a" * 64, "ab", "b", "é", "中", "中b", "😀"])
+DOCUMENTS = st.lists(st.lists(PARTS).map("".join))
+
+
+@given(DOCUMENTS, st.sampled_from(["é", "b", "é中", "中b😀"]), st.integers(1, 3))
+def test_characters_are_found_where_so_many_of_a_set_follow_each_other(documents, wanted, run):
+    in_set = np.zeros(sys.maxunicode + 1, bool)
+    in_set[[*map(ord, wanted)]] = True
+    pattern = re.compile(f"[{wanted}]{{{run}}}")
+    text = column(["before", *documents, "after"]).slice(1, len(documents))
+    found = find_characters(text, in_set, run)
+    assert found.tolist() == [pattern.search(document) is not None for document in documents]
