@@ -19,7 +19,7 @@ from textmill.schemas.errors import FieldError, UsageError, flag
 
 EXAMPLE = "0:web=0.8,code=0.2;90%:web=0.3,math=0.7"
 _START = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(%|[KMBT])?")
-_SHARE = re.compile(r"-?(?:[0-9]{1,18}\.?[0-9]{0,18}|\.[0-9]{1,18})(?:e[-+]?[0-9]{1,2})?")
+_SHARE = re.compile(r"-?(?:[0-9]{1,18}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:e[-+]?[0-9]{1,3})?")
 _TOKENS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
@@ -91,8 +91,8 @@ class Stages:
                 raise FieldError("", self, reason)
             if not (share > 0 and math.isfinite(share)):
                 reason = (
-                    f"the share {_digits(share)} of {name} must be above 0; leave {name} out of "
-                    "a stage that does not read it"
+                    f"the share {_digits(share)} of {name} must be above 0 and finite; leave "
+                    f"{name} out of a stage that does not read it"
                 )
                 raise FieldError("", self, reason)
 

@@ -3,9 +3,12 @@
 import math
 import re
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.benchmarks.stage_shares import STAGES as STAGES_OF_THREE
 from tests.benchmarks.stage_shares import measure
@@ -169,6 +172,31 @@ def test_stages_of_any_number_of_hosts(sets, by, hosts):
     tail = mixture.batches("train", batch_size=10, seed=5, start_step=19, stop_step=21)
     resumed = np.concatenate([batch["row_index"] for batch in tail])
     assert resumed.tolist() == joined["row_index"][190:210].tolist(), "across a stage's start"
+
+
+SHARES = st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 10), min_size=1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), share=st.integers(1, 7), hosts=st.integers(1, 4), first=st.integers(0, 30))
+def test_any_host_resumes_any_stages_at_any_step(sets, data, share, hosts, first):
+    """From any step on, the hosts together read what one unbroken reader does."""
+    starts = [0, *sorted(data.draw(st.sets(st.integers(1, 40), max_size=3)))]
+    asked = Stages.of_mapping({start: data.draw(SHARES) for start in starts})
+    by = data.draw(st.sampled_from(["tokens", "rows"]))
+    mixture = stage(sets, asked, batch_size=share * hosts, stage_shares=by)
+    size: Any = {"batch_size": share * hosts, "seed": 1, "process_count": hosts, "prefetch": 0}
+    parts = [
+        mixture.batches("train", **size, process_index=host, start_step=first, stop_step=first + 9)
+        for host in range(hosts)
+    ]
+    found = [batch["row_index"] for step in zip(*parts, strict=True) for batch in step]
+    whole = mixture.order("train", np.arange((first + 9) * share * hosts), seed=1)
+    assert np.concatenate(found).tolist() == whole["row_index"][first * share * hosts :].tolist()
+    for number, begin in enumerate(starts):
+        end = [*starts[1:], first + 9][number]
+        read = whole["set_index"][begin * share * hosts : end * share * hosts]
+        assert set("abc"[index] for index in read) <= set(asked.stages[number].shares)
 
 
 def test_one_stage_of_rows_is_the_mixture_by_weight(sets):
