@@ -348,7 +348,7 @@ def take_slices(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.L
     return pieces.take(pa.array(np.arange(0, count, 2)))
 
 
-def is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes | memoryview) -> bool:
     """Whether all bytes are valid UTF-8."""
     bounds = pa.py_buffer(np.array([0, len(data)]))
     whole = pa.LargeBinaryArray.from_buffers(

@@ -23,10 +23,15 @@ MARK = "mark"  # a scalar column: 0, or the reason why documents equal to this o
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
     """The Arrow IPC stream of a batch."""
+    return to_buffer(batch).to_pybytes()
+
+
+def to_buffer(batch: pa.RecordBatch) -> pa.Buffer:
+    """The Arrow IPC stream of a batch, without a copy, which would hold the interpreter's lock."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
 def from_stream(stream: bytes) -> pa.RecordBatch:

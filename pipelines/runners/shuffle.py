@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from textmill.pipelines.rows.example_batch import to_stream
+from textmill.pipelines.rows.example_batch import to_buffer
 from textmill.pipelines.writers.scratch import Pointer, load, write_scratch
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.store import disk_errors
@@ -40,7 +40,7 @@ NO_VALUES = np.zeros((0, 3), np.uint64)
 _KEY_BITS = 40  # of a tally's key; the upper bits number the shuffle
 
 
-def tally(values: Iterable[tuple[int, bytes]]) -> np.ndarray:
+def tally(values: Iterable[tuple[int, bytes | pa.Buffer]]) -> np.ndarray:
     """The tally of keys and values."""
     rows = [(key, 1, xxhash.xxh3_64_intdigest(value)) for key, value in values]
     return add_tallies([np.array(rows, np.uint64).reshape(-1, 3)])
@@ -96,12 +96,12 @@ class Outbox:
         if self._shuffle_by == "runner":
             taken = [(key, part) for key, batch in taken for part in _cut(batch)]
         keys = [key for key, _ in taken]
-        values: list[bytes] | list[Pointer] = [to_stream(batch) for _, batch in taken]
-        self.sent = add_tallies([self.sent, _tally(self._shuffle, zip(keys, values, strict=True))])
-        if self._shuffle_by == "files" and values:
-            with disk_errors(os.path.join(self._scratch, "example batches")):
-                values = write_scratch(self._scratch, values)
-        return list(zip(keys, values, strict=True))
+        streams = [to_buffer(batch) for _, batch in taken]
+        self.sent = add_tallies([self.sent, _tally(self._shuffle, zip(keys, streams, strict=True))])
+        if self._shuffle_by == "runner" or not streams:
+            return [(key, stream.to_pybytes()) for key, stream in zip(keys, streams, strict=True)]
+        with disk_errors(os.path.join(self._scratch, "example batches")):
+            return list(zip(keys, write_scratch(self._scratch, streams), strict=True))
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -131,7 +131,7 @@ def place_of_key(key: int) -> tuple[int, int]:
     return key >> _KEY_BITS, key & ((1 << _KEY_BITS) - 1)
 
 
-def _tally(shuffle: int, keyed: Iterable[tuple[int, bytes]]) -> np.ndarray:
+def _tally(shuffle: int, keyed: Iterable[tuple[int, bytes | pa.Buffer]]) -> np.ndarray:
     return tally((shuffle << _KEY_BITS | key, value) for key, value in keyed)
 
 

@@ -2,7 +2,10 @@
 
 import os
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from textmill.schemas.files.store import is_url, read, write_file
 
@@ -19,7 +22,7 @@ class Pointer:
     length: int
 
 
-def write_scratch(directory: str, values: list[bytes]) -> list[Pointer]:
+def write_scratch(directory: str, values: Sequence[bytes | pa.Buffer]) -> list[Pointer]:
     """Writes values into a new file; a retried block writes another file."""
     path = os.path.join(directory, f"{uuid.uuid4().hex}.blocks")
     pointers, offset = [], 0

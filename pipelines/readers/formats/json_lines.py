@@ -49,13 +49,12 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         if run.data is None:
             documents = run.refuse(part.path, source)
         else:
-            data = bytes(run.data)
-            documents = json_documents(data, roles, part.path, run.offset, longest=longest)
+            documents = json_documents(run.data, roles, part.path, run.offset, longest=longest)
         yield run.account(documents)
 
 
 def json_documents(
-    data: bytes,
+    data: bytes | memoryview,
     roles: tuple[Role, ...],
     path: str,
     offset: int,
@@ -63,7 +62,7 @@ def json_documents(
     longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
     """Reads the roles' fields from each line of `data`, which begins at `offset` in the file."""
-    skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
+    skip = len(BOM) if offset == 0 and data[: len(BOM)] == BOM else 0
     starts, stops = find_lines(np.frombuffer(data, np.uint8), skip)
     is_long = stops - starts > longest
     if len(starts) and not is_long.any():
@@ -72,7 +71,7 @@ def json_documents(
             return replace(documents, offsets=offset + starts[documents.offsets])
     rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
     lines = zip(starts[~is_long].tolist(), stops[~is_long].tolist(), strict=True)
-    records = ((offset + start, data[start:stop]) for start, stop in lines)
+    records = ((offset + start, bytes(data[start:stop])) for start, stop in lines)
     documents = record_documents(
         ((place, *_parse_line(line, roles)) for place, line in records if line.strip()),
         roles,
@@ -120,7 +119,11 @@ def _whole(digits: str) -> int | float:
 
 
 def _good_lines(
-    data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
+    data: bytes | memoryview,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    roles: tuple[Role, ...],
+    path: str,
 ) -> Documents | None:
     """The documents of lines that are all good; None if one may not be."""
     if not is_utf8(data):  # parsers check it only in the fields that they read
@@ -146,7 +149,7 @@ def _has_values(batch: pa.RecordBatch, role: Role) -> bool:
 
 
 def _arrow_table(
-    data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...]
+    data: bytes | memoryview, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...]
 ) -> pa.RecordBatch | None:
     """A row of the roles' fields for each line of valid UTF-8; None if Arrow rejects a line.
 
@@ -158,7 +161,9 @@ def _arrow_table(
         return None
     lines = zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True)
     has_texts_only = all(role.values.is_text for role in roles)
-    peeked = [] if has_texts_only else [_object(data[start:stop])[0] for start, stop in lines]
+    peeked = (
+        [] if has_texts_only else [_object(bytes(data[start:stop]))[0] for start, stop in lines]
+    )
     try:
         table = pj.read_json(
             pa.BufferReader(memoryview(data)[int(starts[0]) :]),
