@@ -24,8 +24,14 @@ def build_command(output: Path, text: Path, tokenizer: Path, *flags: str) -> lis
     """build_shards on one input, into a directory that is removed first."""
     shutil.rmtree(output, ignore_errors=True)
     given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}"]
-    given += ["--document=line"] * (text.suffix != ".jsonl")
+    given += ["--document=line"] * (text.is_file() and text.suffix != ".jsonl")
     return [sys.executable, "-m", "pipelines.build_shards", *given, *flags]
+
+
+def build_corpus(output: Path, text: Path, *flags: str) -> Seconds:
+    """build_corpus on one input, into a directory that is removed first, and kept."""
+    shutil.rmtree(output, ignore_errors=True)
+    return seconds_of("pipelines.build_corpus", f"--input={text}", f"--output={output}", *flags)
 
 
 def train(output: Path, *flags: str) -> Seconds:

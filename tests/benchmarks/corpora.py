@@ -76,7 +76,14 @@ def source_texts() -> Iterator[str]:
                             yield path.read_bytes().decode()
 
 
-TEXTS = {"reviews": review_texts, "sources": source_texts}
+def all_texts() -> Iterator[str]:
+    """Without an end: reviews and sources, then again with a number before each."""
+    for turn in count():
+        for text in chain(review_texts(), source_texts()):
+            yield f"{turn} " * (turn > 0) + text
+
+
+TEXTS = {"reviews": review_texts, "sources": source_texts, "all": all_texts}
 
 
 def within(texts: Iterable[str], megabytes: float) -> Iterator[str]:
@@ -109,13 +116,7 @@ def write_lines(path: Path, megabytes: float, texts: Iterable[str]) -> int:
 
 def write_corpus(path: Path, megabytes: float) -> int:
     """Different texts, a line each; returns the bytes."""
-
-    def repeated() -> Iterator[str]:
-        for turn in count():
-            for text in chain(review_texts(), source_texts()):
-                yield f"{turn} " * (turn > 0) + text
-
-    return write_lines(path, megabytes, repeated())
+    return write_lines(path, megabytes, all_texts())
 
 
 def write_labelled(path: Path, megabytes: float) -> int:

@@ -49,7 +49,7 @@ SUITE = (
     Bench("bench_patterns", 200, "--megabytes=2 --vocab_size=4000"),
     Bench("bench_merge_loop", 70, "--megabytes=5 --plain_words=5000"),
     Bench("bench_histogram", 45, "--megabytes=5"),
-    Bench("bench_workers", 60, "--megabytes=5"),
+    Bench("bench_workers", 180, "--megabytes=5"),
     Bench("bench_packing", 4, "--segments=200"),
     Bench("bench_memory", 80, "--megabytes=20 --less_megabytes=5"),
     Bench("bench_integrity", 80, "--megabytes=5"),
