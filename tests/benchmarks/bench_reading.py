@@ -1,11 +1,13 @@
-"""ShardSet: shuffled rows of L = 128, decoded to numpy batches, beside other ways to read them.
+"""ShardSet: shuffled rows, decoded to numpy batches, beside other ways to read them.
 
     python -m tests.benchmarks.bench_reading --megabytes=44 --rows=10000
+    python -m tests.benchmarks.bench_reading --task=clm --max_length=512 --ways copies memmap
 
 Each way (scripts/read_rows.py) runs in a process of its own and reads the same rows: one record at
 a time through ArrayRecord and grain's DataLoader the same files, tf.data the same rows in TFRecord,
 PyTorch's DataLoader over mosaicml-streaming's MDS and litdata a copy that their writers made. The
-last row says what memory allows: rows that lie in a matrix, picked in a random order.
+last rows say what memory allows: rows that lie in a matrix, picked in a random order, and the ids
+alone, from a matrix in a file that is mapped.
 """
 
 import tempfile
@@ -37,9 +39,11 @@ OTHERS = {
     "tf_data": ("tf.data over TFRecord", 1, 5, "tensorflow"),
     "mds": ("torch DataLoader over MDS", 1, 5, "mosaicml-streaming"),
     "litdata": ("litdata's StreamingDataLoader", 1, 5, "litdata"),
-    "copies": ("rows picked from a matrix in memory", None, None, "numpy"),
+    "copies": ("rows picked from a matrix in memory", 0.5, None, "numpy"),
+    "memmap": ("ids alone picked from a numpy.memmap", None, None, "numpy"),
 }
 PEERS = ("mds", "litdata")
+QUICK = ("copies", "memmap")
 MANY = 20  # times the rows, for ways that are quick
 
 
@@ -50,7 +54,13 @@ class Bench(Options):
     megabytes: float = 44
     """Of text that the set is made of."""
     rows: int = 10_000
-    """That each way reads; ours and copies twenty times as many."""
+    """That each way reads; ours, copies and memmap twenty times as many."""
+    task: str = "mlm"
+    """Of the set."""
+    max_length: int = 128
+    """L, the tokens of a row."""
+    ways: tuple[str, ...] = tuple(OTHERS)
+    """Ways to compare."""
 
 
 def measure(options: Bench) -> Iterator[Record]:
@@ -59,20 +69,22 @@ def measure(options: Bench) -> Iterator[Record]:
         text, directory = Path(folder, "text.txt"), Path(folder, "set")
         write_corpus(text, options.megabytes)
         tokenizer = write_tokenizer(Path(folder, "tokenizer.json"))
-        build_set(directory, text, tokenizer, "--file_format=both", keep=True)
+        flags = (f"--task={options.task}", f"--max_length={options.max_length}")
+        build_set(directory, text, tokenizer, "--file_format=both", *flags, keep=True)
         contestants: dict[str, Callable[[], Seconds]] = {
             "shard_set": partial(_read, "shard_set", directory, options.rows * MANY)
         }
-        for way in OTHERS:
-            rows = options.rows * (MANY if way == "copies" else 1)
+        for way in options.ways:
+            rows = options.rows * (MANY if way in QUICK else 1)
             contestants[way] = partial(_read, way, directory, rows)
             if way in PEERS:
                 contestants[way] = with_baselines(partial(_write_and_read, way, directory, rows))
         found = alternated(contestants, options.runs)
     rows = options.rows
     ours = Side.rate("ShardSet.batches", found["shard_set"], rows * MANY, "rows")
-    for way, (title, reach, aim, package) in OTHERS.items():
-        read = rows * (MANY if way == "copies" else 1)
+    for way in options.ways:
+        title, reach, aim, package = OTHERS[way]
+        read = rows * (MANY if way in QUICK else 1)
         workers = "2 processes" if way in PEERS else "1 process"
         beside = Side.rate(title, found[way], read, "rows", workers=workers)
         if way in PEERS:

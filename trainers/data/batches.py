@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 from abc import ABC, abstractmethod
+from contextlib import closing
 from fractions import Fraction
 from typing import Any, Dict, Generator, Iterator, Sequence, TypeVar
 
@@ -113,7 +114,7 @@ class BatchReader(ABC):
         Every batch is a pure function of (seed, step): the features and the columns of `order`,
         each with batch_size / process_count rows. Steps and processes count from 0. Without a
         `stop_step` the stream is endless; a `stride` of 3 takes every third step. A background
-        thread reads `prefetch` batches ahead; 0 starts no thread.
+        thread makes `prefetch` reads ahead, of one or more batches each; 0 starts no thread.
 
         Raises:
           DataError: as `read`.
@@ -142,12 +143,17 @@ class BatchReader(ABC):
                     # While files are being fetched, a batch waits for its own rows only.
                     count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
                     some = _slice(order, start, start + count * share)
-                    some = dict(self.read(split, some["row_index"]), **some)
-                    for begin in range(0, len(some["row_index"]), share):
-                        yield _slice(some, begin, begin + share)
+                    yield dict(self.read(split, some["row_index"]), **some)
                     start += count * share
 
-        return read_ahead(read(), prefetch)
+        def batches() -> Generator[Batch, None, None]:
+            # Whole reads come from the thread, since handing over takes longer than a small batch.
+            with closing(read_ahead(read(), prefetch)) as reads:
+                for several in reads:
+                    for start in range(0, len(several["row_index"]), share):
+                        yield _slice(several, start, start + share)
+
+        return batches()
 
     def in_order(
         self,
@@ -172,9 +178,10 @@ class BatchReader(ABC):
                 indices = np.arange(share, dtype=np.int64) + (start + first)
                 real = indices < rows
                 batch = self.read(split, indices[real])
-                filling = [(0, share - int(real.sum()))]
-                for name, column in batch.items():
-                    batch[name] = np.pad(column, filling + [(0, 0)] * (column.ndim - 1))
+                missing = share - int(real.sum())
+                for name, column in batch.items() if missing else ():
+                    filling = [(0, missing)] + [(0, 0)] * (column.ndim - 1)
+                    batch[name] = np.pad(column, filling)
                 yield dict(
                     batch,
                     row_index=np.minimum(indices, rows - 1),

@@ -1,6 +1,6 @@
 """Reads rows of a set shuffled, decoded to numpy batches, in one of several ways; prints seconds.
 
-    python read_rows.py shard_set|single|grain|tf_data|mds|litdata|copies DIRECTORY ROWS
+    python read_rows.py shard_set|single|grain|tf_data|mds|litdata|copies|memmap DIRECTORY ROWS
 
 What is printed is JSON, [wall, cpu] of ROWS rows from the second batch on: opening, starting
 workers and the first batch are not timed. mds and litdata read what write_rows.py made of the set.
@@ -9,6 +9,7 @@ Runs where only its own library is installed.
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from glob import glob
 from typing import Any
@@ -49,6 +50,19 @@ def copies(directory: str) -> Batches:
         order = np.random.default_rng(0).permutation(len(rows))
         for start in range(0, len(order) - BATCH, BATCH):
             yield {"input_ids": rows[order[start : start + BATCH]]}
+
+
+def memmap(directory: str) -> Batches:
+    """The ids alone, of a matrix in a file that is mapped."""
+    shards = ShardSet(directory, verify=False)
+    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        np.save(file, shards.read("train", np.arange(shards.rows("train")))["input_ids"])
+        file.flush()
+        ids = np.load(file.name, mmap_mode="r")
+    while True:
+        order = np.random.default_rng(0).permutation(len(ids))
+        for start in range(0, len(order) - BATCH, BATCH):
+            yield {"input_ids": ids[order[start : start + BATCH]]}
 
 
 def single(directory: str) -> Batches:
@@ -124,7 +138,7 @@ def litdata(directory: str) -> Batches:
 
 
 WAYS: dict[str, Callable[[str], Batches]] = {
-    way.__name__: way for way in (shard_set, copies, single, grain, tf_data, mds, litdata)
+    way.__name__: way for way in (shard_set, copies, memmap, single, grain, tf_data, mds, litdata)
 }
 
 if __name__ == "__main__":
