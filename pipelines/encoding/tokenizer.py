@@ -16,7 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.encoding import kept_tokenizer
-from textmill.pipelines.encoding.backends import GOLDEN_TEXTS, FastBackend, choose_backend
+from textmill.pipelines.encoding.backends import (
+    GIGATOKEN,
+    GOLDEN_TEXTS,
+    choose_backend,
+    with_gigatoken,
+)
 from textmill.pipelines.encoding.patterns import spelt_bytes
 from textmill.pipelines.encoding.reference import (
     Backend,
@@ -44,8 +49,9 @@ _ANOTHER = "use another tokenizer"
 # Loading a fast backend takes 0.2 s of processor time for GPT-2's vocabulary, in which `tokenizers`
 # encodes 0.8 MB, and more for larger ones.
 FAST_PAYS_BYTES = 1 << 18
-# The word table of a kept tokenizer loads at once, and gigatoken is a little faster.
-GIGATOKEN_PAYS_BYTES = 1 << 26
+# The word table of a kept tokenizer loads at once, and gigatoken is up to twice as fast, but takes
+# as long to load as it saves on so many bytes for each token of the vocabulary.
+GIGATOKEN_PAYS_BYTES = 640
 _KEPT = frozenset(
     ("head", "sha256", "vocab_size", "special_ids", "all_special_ids", "golden", "prefix_ids")
     + ("suffix_ids", "_keys", "_added", "_quick", "_chosen", "_unloaded_bytes")
@@ -204,7 +210,7 @@ class LoadedTokenizer:
         """
         if not self._keys and text_bytes < FAST_PAYS_BYTES:
             return "tokenizers, the fastest for input of this size"
-        is_small = self._keys and text_bytes < GIGATOKEN_PAYS_BYTES
+        is_small = self._keys and text_bytes < self._gigatoken_pays
         backend, reason = self._quick if is_small else self._choice
         return f"{backend.name}, since {reason}" if reason else backend.name
 
@@ -316,6 +322,11 @@ class LoadedTokenizer:
         """Whether tokens stand for bytes, written in `byte_characters`."""
         return '"ByteLevel"' in json.dumps(self.head["pre_tokenizer"])  # quotes in texts are \\"
 
+    @property
+    def _gigatoken_pays(self) -> int:
+        """The bytes of text from which on gigatoken is faster than a kept word table."""
+        return GIGATOKEN_PAYS_BYTES * self.vocab_size
+
     def _roles(self) -> dict[str, int]:
         """Role to id: the named token, else the first common name that no merge can produce."""
         added = {token["content"] for token in self._added.values()}
@@ -356,14 +367,14 @@ class LoadedTokenizer:
     @pause_collector()
     def _choice(self) -> tuple[Backend, str]:
         """The backend for large inputs, and why it is not a fast one."""
-        if self._chosen == FastBackend.name:
-            return FastBackend(self.json, ReferenceBackend(self._tokenizer)), ""
         if self._chosen:
-            return self._quick
-        backend, reason = choose_backend(self._tokenizer, self._config, self._place)
+            backend, reason = self._quick
+            is_other = not reason and backend.name != self._chosen
+            return (with_gigatoken(backend, self.json) if is_other else backend), reason
+        backend, reason = choose_backend(self._tokenizer, self._config, self.json, self._place)
         if not reason:
             self._chosen = backend.name
-            if backend.name != FastBackend.name:
+            if backend.name != GIGATOKEN:
                 self._quick = backend, reason
             self._keep()
         return backend, reason
@@ -372,9 +383,9 @@ class LoadedTokenizer:
     @pause_collector()
     def _quick(self) -> tuple[Backend, str]:
         """The backend that is kept, and why it is not a fast one."""
-        quick = choose_backend(self._tokenizer, self._config, self._place, is_kept=True)
+        quick = choose_backend(self._tokenizer, self._config, self.json, self._place, is_kept=True)
         if not quick[1]:
-            self._unloaded_bytes = GIGATOKEN_PAYS_BYTES
+            self._unloaded_bytes = self._gigatoken_pays
             vars(self)["_quick"] = quick
             self._keep()
         return quick

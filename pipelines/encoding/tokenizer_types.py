@@ -5,14 +5,15 @@ therefore not always a word of a language: it may be ` dog`, `ing`, or a whole l
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.character_sets import CODE_POINTS, property_set
+from textmill.pipelines.encoding.gigatoken_engine import GigatokenBackend, why_not_gigatoken
 from textmill.pipelines.encoding.normal_text import NORMALIZERS
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
 from textmill.pipelines.encoding.reference import Tokenizer, normalizers, pre_tokenizers
@@ -25,8 +26,10 @@ from textmill.pipelines.encoding.word_merges import (
 from textmill.pipelines.encoding.word_pieces import pieces_of
 from textmill.pipelines.encoding.word_table import (
     EncodingPlan,
+    PieceBackend,
     Prefix,
     WordEncoder,
+    WordParts,
     WordTableBackend,
 )
 
@@ -58,36 +61,36 @@ class NoPlan(Exception):
     """The word table cannot encode for a tokenizer; the message is the reason."""
 
 
-class TokenizerType(NamedTuple):
-    """A type of tokenizers that are encoded in one way.
-
-    Attributes:
-      model: the type of the model in tokenizer.json.
-      is_byte_level: whether the last step of the pre-tokenizer turns words into bytes.
-      plan: makes the plan from a tokenizer.json as `tokenizers` writes it; raises NoPlan.
-    """
-
-    model: str
-    is_byte_level: bool
-    plan: Callable[[Config, Tokenizer], EncodingPlan]
-
-
-def make_backend(config: Config, tokenizer: Tokenizer) -> WordTableBackend | str:
-    """The word table for a tokenizer, or why no type of `TOKENIZER_TYPES` fits it.
+def make_backend(
+    config: Config, tokenizer: Tokenizer, data: bytes = b"", *, is_kept: bool = False
+) -> PieceBackend | str:
+    """Makes gigatoken or the word table for a tokenizer, or returns why neither takes it.
 
     Args:
       config: its tokenizer.json, as `tokenizers` writes it.
       tokenizer: the same tokenizer, without truncation and padding.
+      data: its tokenizer.json, if it is written already.
+      is_kept: whether to make the word table, which can be kept on disk.
     """
-    model = config["model"]
-    reason = f"its model is {model['type']}"
-    for row in TOKENIZER_TYPES.values():
-        if row.model == model["type"] and row.is_byte_level == _is_byte_level(config):
-            try:
-                return WordTableBackend(row.plan(config, tokenizer))
-            except NoPlan as error:
-                reason = str(error)
-    return reason
+    try:
+        plan = make_plan(config, tokenizer)
+        if not is_kept and why_not_gigatoken(config, plan) is None:
+            return GigatokenBackend(plan, data or tokenizer.to_str().encode())
+        return WordTableBackend(plan)
+    except NoPlan as error:
+        return str(error)
+
+
+def make_plan(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
+    """The plan for a tokenizer by its type in `TOKENIZER_TYPES`.
+
+    Raises:
+      NoPlan: none fits it.
+    """
+    model = config["model"]["type"]
+    steps = _steps(config["pre_tokenizer"], "pretokenizers")
+    make = TOKENIZER_TYPES.get((model, bool(steps) and steps[-1]["type"] == "ByteLevel"))
+    return _refuse(f"its model is {model}") if make is None else make(config, tokenizer)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -122,20 +125,18 @@ def _plan_byte_level(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         _refuse("it puts a space before each word")
     raw, normalized = _added_tokens(config, tokenizer)
     return EncodingPlan(
-        _splitter(patterns),
-        WordEncoder(tokenizer, _words_of_bytes),
+        lambda: WordParts(
+            _splitter(patterns),
+            WordEncoder(tokenizer, _words_of_bytes),
+            merges_of_bytes(model),
+            whole_words(model["vocab"]) if model.get("ignore_merges") else None,
+        ),
         raw,
-        model=merges_of_bytes(model),
-        whole=whole_words(model["vocab"]) if model.get("ignore_merges") else None,
         normalizers=tuple(normal),
         normalized=normalized,
         prefix=prefix if begins_with_space or last["add_prefix_space"] else None,
+        patterns=tuple(patterns),
     )
-
-
-def _is_byte_level(config: Config) -> bool:
-    steps = _steps(config["pre_tokenizer"], "pretokenizers")
-    return bool(steps) and steps[-1]["type"] == "ByteLevel"
 
 
 def _pattern(step: Config) -> str:
@@ -182,9 +183,15 @@ def _plan_word_piece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     pattern = bert_words(chinese_apart=chinese_apart)
     raw, normalized = _added_tokens(config, tokenizer)
     words = _without_added(tokenizer)
-    model = pieces_of(config["model"], words)
-    encoder = WordEncoder(tokenizer, _without_added)
-    return EncodingPlan(_splitter([pattern]), encoder, raw, model=model, normalized=normalized)
+    return EncodingPlan(
+        lambda: WordParts(
+            _splitter([pattern]),
+            WordEncoder(tokenizer, _without_added),
+            pieces_of(config["model"], words),
+        ),
+        raw,
+        normalized=normalized,
+    )
 
 
 # ---- Unigram ----
@@ -209,8 +216,11 @@ def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
     words, touching = _without_added(tokenizer), _touching(config)
     model = None if touching is None else pieces_of(config["model"], words, touching)
-    encoder = WordEncoder(tokenizer, _without_added)
-    return EncodingPlan(_splitter([pattern]), encoder, raw, model=model, normalized=normalized)
+    return EncodingPlan(
+        lambda: WordParts(_splitter([pattern]), WordEncoder(tokenizer, _without_added), model),
+        raw,
+        normalized=normalized,
+    )
 
 
 def _touching(config: Config) -> str | None:
@@ -262,10 +272,12 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
     prefix = _sentencepiece_prefix(config)
     return EncodingPlan(
-        _splitter([pattern]),
-        WordEncoder(tokenizer, _words_with_spaces),
+        lambda: WordParts(
+            _splitter([pattern]),
+            WordEncoder(tokenizer, _words_with_spaces),
+            merges_of_characters(model, _SPACE),
+        ),
         raw,
-        model=merges_of_characters(model, _SPACE),
         normalized=normalized,
         prefix=prefix,
     )
@@ -294,12 +306,13 @@ def _sentencepiece_prefix(config: Config) -> Prefix | None:
     _refuse("it does not make spaces visible as SentencePiece does")
 
 
+# By the type of the model, and whether the last step of the pre-tokenizer turns words into bytes.
 # `tokenizers` encodes for all others.
 TOKENIZER_TYPES = {
-    "byte-level BPE": TokenizerType("BPE", True, _plan_byte_level),
-    "SentencePiece BPE": TokenizerType("BPE", False, _plan_sentencepiece),
-    "WordPiece": TokenizerType("WordPiece", False, _plan_word_piece),
-    "Unigram": TokenizerType("Unigram", False, _plan_unigram),
+    ("BPE", True): _plan_byte_level,
+    ("BPE", False): _plan_sentencepiece,
+    ("WordPiece", False): _plan_word_piece,
+    ("Unigram", False): _plan_unigram,
 }
 
 

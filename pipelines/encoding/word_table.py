@@ -4,6 +4,7 @@ It is exact by construction: a plan cuts words where no token can reach across, 
 word come from `tokenizers` or from a compiled loop that gives the same ids.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,6 @@ from textmill.pipelines.host.compiled import overlapping_eights
 from textmill.pipelines.rows.ragged import Ragged, grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 
-_BATCH_BYTES = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
 _MOST_BYTES = 256 << 20  # a larger table is cleared
 _FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
 _END = "\U0010fffd\U0010fffe"  # ends each of several joined words; text hardly ever contains it
@@ -96,29 +96,51 @@ class WordModel(Protocol):
 
 
 @dataclass(frozen=True)
-class EncodingPlan:
-    """How a tokenizer's text is cut into words, and how words are encoded.
+class WordParts:
+    """How pieces of text are cut into words, and how words are encoded.
 
     Attributes:
-      splitter: cuts the text between added tokens into words.
-      words: encodes a word alone as the tokenizer does within a text.
-      added: added tokens that are matched in the raw text.
+      splitter: cuts pieces into words.
+      encoder: encodes a word alone as the tokenizer does within a text.
       model: encodes words in a compiled loop, if there is one.
       whole: bytes, offsets and ids of words that are entered at the start, since `model` would give
         them other ids.
-      normalizers: those of `normal_text.NORMALIZERS` that are applied before words are cut.
-      normalized: added tokens that are matched in normalized text.
-      prefix: text before the remaining pieces.
     """
 
     splitter: Splitter
-    words: "WordEncoder"
-    added: AddedTokens
+    encoder: "WordEncoder"
     model: WordModel | None = None
     whole: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class EncodingPlan:
+    """How a tokenizer's text is cut into pieces, and what encodes these.
+
+    Attributes:
+      make_words: compiles patterns and merges for the word table.
+      added: added tokens that are matched in the raw text.
+      normalizers: those of `normal_text.NORMALIZERS` that are applied to the text between.
+      normalized: added tokens that are matched in normalized text.
+      prefix: text before the remaining pieces.
+      patterns: regular expressions that alone cut the pieces into words; none if others do.
+    """
+
+    make_words: Callable[[], WordParts]
+    added: AddedTokens
     normalizers: tuple[str, ...] = ()
     normalized: AddedTokens | None = None
     prefix: Prefix | None = None
+    patterns: tuple[str, ...] = ()
+
+    @cached_property
+    def words(self) -> WordParts:
+        """The word table's part, made when it is first needed."""
+        return self.make_words()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes, with the word table's part instead of what makes it."""
+        return {"words": self.words, **vars(self), "make_words": None}
 
 
 class WordEncoder:
@@ -159,32 +181,45 @@ class WordEncoder:
         return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
 
 
-class WordTableBackend:
-    """Encodes by a plan. Thread-safe: each call takes a free table, or creates one."""
+class PieceEncoder(Protocol):
+    """Encodes pieces of text in one thread."""
 
-    name = "word table"
+    def encode(self, data: np.ndarray, offsets: np.ndarray) -> Ragged:
+        """The ids of pieces of UTF-8 text, data[offsets[i] : offsets[i + 1]]."""
+        ...
+
+
+class PieceBackend(ABC):
+    """Encodes by a plan. Thread-safe: each call takes a free encoder of pieces, or makes one."""
+
+    name: str
+    batch_bytes: int
 
     def __init__(self, plan: EncodingPlan):
-        """Starts without tables."""
-        self._plan = plan
-        self._tables: list[WordTable] = []
+        """Starts without encoders."""
+        self.plan = plan
+        self._encoders: list[PieceEncoder] = []
+
+    @abstractmethod
+    def make_encoder(self) -> PieceEncoder:
+        """Makes an encoder for a thread."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """The plan, without tables."""
-        return {"_plan": self._plan, "_tables": []}
+        """The plan, without encoders."""
+        return {"plan": self.plan, "_encoders": []}
 
     def encode(self, text: pa.LargeStringArray) -> Ragged:
         """Encodes documents, as every `Backend` does."""
         try:
-            table = self._tables.pop()
+            encoder = self._encoders.pop()
         except IndexError:
-            table = WordTable(self._plan)
-        parts = [self._encode_batch(table, batch) for batch in slices(text, _BATCH_BYTES)]
-        self._tables.append(table)  # not after an error, which may leave words without ids
+            encoder = self.make_encoder()
+        parts = [self._encode_batch(encoder, batch) for batch in slices(text, self.batch_bytes)]
+        self._encoders.append(encoder)  # not after an error, which may leave words without ids
         return Ragged.joined(parts)
 
-    def _encode_batch(self, table: "WordTable", text: pa.LargeStringArray) -> Ragged:
-        plan = self._plan
+    def _encode_batch(self, encoder: PieceEncoder, text: pa.LargeStringArray) -> Ragged:
+        plan = self.plan
 
         def encode_raw(data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray) -> Ragged:
             if plan.normalizers:
@@ -196,18 +231,34 @@ class WordTableBackend:
         def encode_normal(data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray) -> Ragged:
             if plan.prefix is not None:
                 data, offsets = plan.prefix.put(data, offsets, firsts)
-            return table.encode(data, offsets)
+            return encoder.encode(data, offsets)
 
         data, offsets = utf8_bytes(text)
         return plan.added.encode_around(data, offsets, np.arange(len(text)), encode_raw)
 
 
+class WordTableBackend(PieceBackend):
+    """Encodes by word tables."""
+
+    name = "word table"
+    batch_bytes = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
+
+    def __init__(self, plan: EncodingPlan):
+        """Compiles the plan's patterns and merges."""
+        super().__init__(plan)
+        _ = plan.words
+
+    def make_encoder(self) -> "WordTable":
+        """An empty table."""
+        return WordTable(self.plan.words)
+
+
 class WordTable:
     """Known words and their ids: slots of 32 bytes, at most half of them used, and long words."""
 
-    def __init__(self, plan: EncodingPlan):
-        """Starts with an empty table, or with the words of `plan.whole`."""
-        self._plan = plan
+    def __init__(self, words: WordParts):
+        """Starts with an empty table, or with the words of `words.whole`."""
+        self._words = words
         self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
         answers = np.empty((ROOM, 2), np.int64)
         self._chunk = self._scratch, np.empty(ROOM, np.int64), answers, answers.view(np.uint32)
@@ -217,7 +268,7 @@ class WordTable:
         """The ids of pieces of text, data[offsets[i] : offsets[i + 1]]."""
         ids = np.empty(len(data) // _BYTES_A_TOKEN + 64, np.uint32)
         id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(4, np.int64)
-        text, splitter = (data, overlapping_eights(data)), self._plan.splitter
+        text, splitter = (data, overlapping_eights(data)), self._words.splitter
         starts, unkept = self._starts, _FEW
         for pieces in splitter.cut_before(data, offsets):
             if len(pieces) < 2:
@@ -250,8 +301,8 @@ class WordTable:
         self._long_words = np.zeros(1 << 14, np.uint8)
         self._pool = np.zeros(1 << 14, np.uint32)
         self._at = np.zeros(6, np.int64)
-        if self._plan.whole is not None:
-            self._enter(*self._plan.whole)
+        if self._words.whole is not None:
+            self._enter(*self._words.whole)
 
     def _enter(self, data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> None:
         """Enters words of one id each."""
@@ -299,7 +350,7 @@ class WordTable:
     def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Enters the ids of new words; returns the ids of words that are too long to be kept."""
         words, slots = self._new()
-        left, model = np.arange(len(words)), self._plan.model
+        left, model = np.arange(len(words)), self._words.model
         if len(words) and model is not None:
             ids, left = model.encode(data, starts, words)
             self._give_ids(slots, *ids)
@@ -314,7 +365,7 @@ class WordTable:
         texts = [
             data[begin:end].tobytes().decode() for begin, end in zip(begins, ends, strict=True)
         ]
-        return self._plan.words.encode(texts)
+        return self._words.encoder.encode(texts)
 
     def _give_ids(self, slots: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> None:
         self._pool = grow(self._pool, int(self._at[POOL]), len(ids))

@@ -73,7 +73,7 @@ def measure(options: Bench) -> Iterator[Record]:
             size = corpora.write_json_lines(documents, options.megabytes, corpora.TEXTS[text]())
             for group in options.vocabularies:
                 for name in GROUPS.get(group, (group,)):
-                    tokenizer = _write_tokenizer(name, scratch / "tokenizer.json")
+                    tokenizer = write_vocabulary(name, scratch / "tokenizer.json")
                     yield from _measure(options, text, name, documents, size, tokenizer)
 
 
@@ -147,7 +147,7 @@ def _peak(command: Command, scratch: Path) -> float:
         return peak_memory(command(Path(output)))
 
 
-def _write_tokenizer(name: str, path: Path) -> Path:
+def write_vocabulary(name: str, path: Path) -> Path:
     """The tokenizer.json of a published vocabulary, or of a family, trained on reviews."""
     if name in PUBLISHED:
         return write_published(name, path)

@@ -44,7 +44,7 @@ SUITE = (
     Bench("bench_build_shards", 360, "--megabytes=5"),
     Bench("bench_tasks", 130, "--megabytes=2"),
     Bench("bench_tokens", 40, "--megabytes=5 --peer_megabytes=2"),
-    Bench("bench_tokenization", 30, "--share=0.02"),
+    Bench("bench_tokenization", 30, "--megabytes=2"),
     Bench("bench_train_tokenizer", 80, "--megabytes=5 --vocab_size=4000"),
     Bench("bench_patterns", 200, "--megabytes=2 --vocab_size=4000"),
     Bench("bench_merge_loop", 70, "--megabytes=5 --plain_words=5000"),

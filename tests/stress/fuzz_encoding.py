@@ -1,4 +1,4 @@
-"""Encodes hard texts by the word table and by `tokenizers`, for every family of tokenizers.
+"""Encodes hard texts by our backends and by `tokenizers`, for every family of tokenizers.
 
     python -m tests.stress.fuzz_encoding --texts=100000 --seed=1
     python -m tests.stress.fuzz_encoding --files "django/**/*.po" "sphinx/**/*.po"
@@ -25,8 +25,8 @@ from tokenizers import Tokenizer
 from tests.tools.tokenizer_factory import TEXT, config_of
 from tests.tools.tokenizer_families import FAMILIES, train_family
 from textmill.pipelines.encoding.reference import Backend, encode_each
-from textmill.pipelines.encoding.tokenizer_types import make_backend
-from textmill.pipelines.encoding.word_table import WordTableBackend
+from textmill.pipelines.encoding.tokenizer_types import make_backend, make_plan
+from textmill.pipelines.encoding.word_table import PieceBackend, WordTableBackend
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
 
@@ -101,15 +101,15 @@ def small_tokenizer(name: str) -> Tokenizer:
 
 
 def backend_of(tokenizer: Tokenizer) -> WordTableBackend:
-    """The word table for a tokenizer.
+    """The word table for a tokenizer; raises NoPlan if it is of no family."""
+    return WordTableBackend(make_plan(config_of(tokenizer), tokenizer))
 
-    Raises:
-      DataError: it is of no family.
-    """
-    backend = make_backend(config_of(tokenizer), tokenizer)
-    if isinstance(backend, str):
-        raise DataError(backend)
-    return backend
+
+def backends_of(tokenizer: Tokenizer) -> list[PieceBackend]:
+    """The word table, and gigatoken if it takes the tokenizer."""
+    chosen = make_backend(config_of(tokenizer), tokenizer)
+    assert not isinstance(chosen, str), chosen
+    return [backend_of(tokenizer)] + [chosen] * (chosen.name == "gigatoken")
 
 
 def _texts_of(patterns: Sequence[str]) -> list[str]:
@@ -120,11 +120,12 @@ def _texts_of(patterns: Sequence[str]) -> list[str]:
 
 
 def find_differences(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[int, list[str]]:
-    """How many texts there are, and those of them that the word table encodes otherwise."""
-    backend, found, count = backend_of(tokenizer), [], 0
+    """How many texts there are, and those of them that a fast backend encodes otherwise."""
+    backends, found, count = backends_of(tokenizer), [], 0
     texts = iter(texts)
     while batch := list(islice(texts, 10_000)):
-        found += different(backend, tokenizer, batch)
+        for backend in backends:
+            found += different(backend, tokenizer, batch)
         count += len(batch)
     return count, found
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tests.tools.python_process import run_python
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from textmill.pipelines.encoding import tokenizer as tokenizer_module
-from textmill.pipelines.encoding.backends import FastBackend
+from textmill.pipelines.encoding.gigatoken_engine import Gigatoken
 from textmill.pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.errors import DataError
@@ -174,13 +174,13 @@ class PanicException(BaseException):
     """As pyo3 raises it."""
 
 
-def panic(backend, text):
+def panic(backend, data, offsets):
     raise PanicException("index out of bounds")
 
 
-def encode_wrongly(backend, text, encode=FastBackend.encode_unguarded):
-    ids, offsets = encode(backend, text)
-    return Ragged(np.where(ids == 17, 18, ids), offsets)
+def encode_wrongly(backend, data, offsets, encode=Gigatoken.encode_unguarded):
+    ids, id_offsets = encode(backend, data, offsets)
+    return Ragged(np.where(ids == 17, 18, ids), id_offsets)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def encode_wrongly(backend, text, encode=FastBackend.encode_unguarded):
 )
 def test_a_fast_backend_that_fails_at_load_is_not_used(monkeypatch, caplog, encode, why):
     if encode:
-        monkeypatch.setattr(FastBackend, "encode_unguarded", encode)
+        monkeypatch.setattr(Gigatoken, "encode_unguarded", encode)
     else:
         monkeypatch.setitem(sys.modules, "gigatoken", None)
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs

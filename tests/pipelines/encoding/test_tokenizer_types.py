@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from tests.benchmarks.corpora import unpacked
 from tests.stress.fuzz_encoding import (
     backend_of,
+    backends_of,
     different,
     draw_texts,
     find_differences,
@@ -27,11 +28,11 @@ from tests.tools.published_tokenizers import PUBLISHED, published_or_skip
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tests.tools.tokenizer_families import FAMILIES
 from textmill.pipelines.encoding import word_table
-from textmill.pipelines.encoding.backends import FastBackend
+from textmill.pipelines.encoding.gigatoken_engine import GigatokenBackend
 from textmill.pipelines.encoding.reference import ReferenceBackend, encode_each
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.encoding.tokenizer_files import canonical_config
-from textmill.pipelines.encoding.tokenizer_types import make_backend
+from textmill.pipelines.encoding.tokenizer_types import make_backend, make_plan
 from textmill.pipelines.encoding.word_table import WordTableBackend
 from textmill.schemas.errors import DataError
 
@@ -73,9 +74,11 @@ def test_of_merges_that_are_there_twice_the_last_counts():
     config["model"]["merges"] = merges + merges[:40]
     tokenizer = Tokenizer.from_buffer(data_of(config))
     assert config_of(tokenizer)["model"]["merges"] == merges[40:] + merges[:40]
-    backend = make_backend(canonical_config(tokenizer.to_str().encode(), config, "it"), tokenizer)
-    assert isinstance(backend, WordTableBackend)
-    assert different(backend, tokenizer, list(islice(draw_texts(tokenizer, 5), 500))) == []
+    canonical = canonical_config(tokenizer.to_str().encode(), config, "it")
+    backend, texts = make_backend(canonical, tokenizer), [*islice(draw_texts(tokenizer, 5), 500)]
+    assert isinstance(backend, GigatokenBackend)
+    assert different(backend, tokenizer, texts) == []
+    assert different(WordTableBackend(make_plan(canonical, tokenizer)), tokenizer, texts) == []
 
 
 @given(st.randoms(use_true_random=True))
@@ -93,6 +96,7 @@ def test_any_added_tokens_are_found_or_refused(draw):
     if isinstance(backend, str):
         assert "added token" in backend
         return
+    assert backend.name == ("gigatoken" if name in ("GPT-2", "Qwen 2") else "word table")
     pool = [*contents, *"<a>b x", " ", "\t", "\u3000", "\u0301", "hello"]
     texts = ["".join(draw.choices(pool, k=draw.randrange(1, 9))) for _ in range(500)]
     assert different(backend, tokenizer, texts) == []
@@ -135,16 +139,16 @@ def test_other_shapes_are_refused_with_the_reason(name, path, value, reason):
 def test_a_full_table_starts_anew(name, monkeypatch):
     tokenizer = small_tokenizer(name)
     monkeypatch.setattr(word_table, "_MOST_BYTES", 3 << 20)
-    monkeypatch.setattr(word_table, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(word_table.WordTableBackend, "batch_bytes", 10_000)
     draw = random.Random(5)
     words = ["".join(draw.choices("abcdefghijkl", k=draw.randrange(5, 30))) for _ in range(40_000)]
     texts = [" ".join(words[start : start + 2000]) for start in range(0, len(words), 2000)]
     backend = backend_of(tokenizer)
     assert different(backend, tokenizer, texts) == []
-    assert backend._tables[0]._bytes() < 4 << 20
+    assert backend._encoders[0]._bytes() < 4 << 20
     monkeypatch.undo()
     assert different(backend, tokenizer, texts) == []
-    assert backend._tables[0]._bytes() > 4 << 20  # or the limit would show nothing
+    assert backend._encoders[0]._bytes() > 4 << 20  # or the limit would show nothing
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "BERT cased", "ALBERT", "Llama 2"])
@@ -164,7 +168,7 @@ ROBERTA, MISTRAL = trained_tokenizer(), small_tokenizer("Mistral")
 REFERENCE = ReferenceBackend(ROBERTA)
 BACKENDS = {
     "word table": (MISTRAL, backend_of(MISTRAL)),
-    "gigatoken": (ROBERTA, FastBackend(ROBERTA.to_str().encode(), REFERENCE)),
+    "gigatoken": (ROBERTA, make_backend(config_of(ROBERTA), ROBERTA)),
     "tokenizers": (ROBERTA, REFERENCE),
 }
 
@@ -182,9 +186,10 @@ def test_slices_and_empty_documents(tokenizer, backend):
         assert ragged.offsets.tolist() == [0] * (len(nothing) + 1)
 
 
-def test_threads_do_not_meet():
-    tokenizer = small_tokenizer("BERT uncased")
-    backend, wrong = backend_of(tokenizer), []
+@pytest.mark.parametrize("name", ["BERT uncased", "Qwen 2"])
+def test_threads_do_not_meet(name):
+    tokenizer = small_tokenizer(name)
+    backend, wrong = backends_of(tokenizer)[-1], []
 
     def work(seed: int) -> None:
         source = draw_texts(tokenizer, seed)
@@ -195,7 +200,7 @@ def test_threads_do_not_meet():
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == [] and 1 <= len(backend._tables) <= 4
+    assert wrong == [] and 1 <= len(backend._encoders) <= 4
 
 
 def test_after_an_error_no_word_is_left_without_ids(monkeypatch):
@@ -243,7 +248,6 @@ def hard_corpus():
 def test_equal_on_a_mixed_corpus(name, topics, tmp_path):
     path = published_or_skip(name, tmp_path / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(path))
-    backend = backend_of(tokenizer)
-    assert isinstance(backend, WordTableBackend)
-    assert different(backend, tokenizer, [*real_corpus(topics), *hard_corpus()]) == []
-    assert different(backend, tokenizer, list(islice(draw_texts(tokenizer, 6), 500))) == []
+    for backend in backends_of(tokenizer):
+        assert different(backend, tokenizer, [*real_corpus(topics), *hard_corpus()]) == []
+        assert different(backend, tokenizer, list(islice(draw_texts(tokenizer, 6), 500))) == []

@@ -97,7 +97,7 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
 def test_sentencepiece_bpe_with_any_merges(draw):
     tokenizer = _sentencepiece_bpe(draw)
     backend = backend_of(tokenizer)
-    assert isinstance(backend._plan.model, Merges)
+    assert isinstance(backend.plan.words.model, Merges)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -118,7 +118,7 @@ def test_sentencepiece_bpe_with_any_merges(draw):
 def test_word_piece_with_any_vocabulary_and_settings(options, draw):
     tokenizer = _word_piece(draw, options)
     backend = backend_of(tokenizer)
-    assert isinstance(backend._plan.model, Pieces)
+    assert isinstance(backend.plan.words.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -127,7 +127,7 @@ def test_word_piece_with_any_vocabulary_and_settings(options, draw):
 def test_unigram_with_any_vocabulary_and_scores(draw):
     tokenizer = _unigram(draw)
     backend = backend_of(tokenizer)
-    assert isinstance(backend._plan.model, Pieces)
+    assert isinstance(backend.plan.words.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -179,10 +179,10 @@ def test_models_with_other_options_are_asked():
         tokenizer = small_tokenizer(name)
         config = changed(config_of(tokenizer), "model", "dropout", value=0.1)
         backend = make_backend(config, tokenizer)
-        assert not isinstance(backend, str) and backend._plan.model is None
+        assert not isinstance(backend, str) and backend.plan.words.model is None
     tokenizer = small_tokenizer("T5, XLM-R")
     backend = make_backend(changed(config_of(tokenizer), "model", "unk_id", value=None), tokenizer)
-    assert not isinstance(backend, str) and backend._plan.model is None
+    assert not isinstance(backend, str) and backend.plan.words.model is None
 
 
 @pytest.mark.parametrize("content", ["b", "a very long one"])
@@ -200,5 +200,5 @@ def test_no_character_is_known_where_replaced_ones_may_be_made(first):
     config["normalizer"]["normalizers"].insert(0, first)
     tokenizer = Tokenizer.from_buffer(data_of(config))
     backend = backend_of(tokenizer)
-    assert backend._plan.model is None
+    assert backend.plan.words.model is None
     assert different(backend, tokenizer, ["a `` b '' c"]) == []
