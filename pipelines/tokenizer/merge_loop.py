@@ -60,7 +60,7 @@ POOL_ROOM = 2  # positions per symbol; when they are used up, stale ones are rem
 WALL = -1
 _INSIDE = -2
 _ANY_LENGTH = 1 << 62
-AHEAD = 16  # positions whose symbols are prefetched
+AHEAD = 16  # positions, from the one that is prefetched to the one that is read
 _FREE = -1  # a slot of the table of pairs that no pair has taken
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
@@ -208,17 +208,24 @@ def _note(side, met, where, token, weight, position):
 
 
 @inner
+def _prefetch_ahead(symbols, word_of, counts, positions, i, stop):
+    """Prefetches what the positions after the i-th need, which is far apart in memory."""
+    ahead = np.int64(positions[min(i + AHEAD, stop - 1)])
+    prefetch(symbols, ahead)
+    prefetch(word_of, ahead)
+    near = np.int64(positions[min(i + AHEAD // 2, stop - 1)])  # its word is there by now
+    prefetch(counts, np.int64(word_of[near]))
+
+
+@inner
 def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after):
     """Replaces left + right by the new token at valid positions, and records its neighbours."""
     left, right, new = merge
     side_before, met_before, where_before = before
     side_after, met_after, where_after = after
     left_length, right_length = lengths[left], lengths[right]
-    number = positions.shape[0]
-    for i in range(number):
-        ahead = np.int64(positions[min(i + AHEAD, number - 1), 0])
-        prefetch(symbols, ahead)
-        prefetch(word_of, ahead)
+    for i in range(positions.shape[0]):
+        _prefetch_ahead(symbols, word_of, counts, positions[:, 0], i, positions.shape[0])
         p = np.int64(positions[i, 0])
         q = p + left_length
         if symbols[p] != left or symbols[q] != right:
@@ -349,6 +356,7 @@ def _first_pairs(
         start, stop = starts[left], starts[left + 1]
         where = _grow(where, stop - start)
         for i in range(start, stop):
+            _prefetch_ahead(symbols, word_of, counts, positions, i, stop)
             p = np.int64(positions[i])
             _note(side, met, where, symbols[p + 1], counts[word_of[p]], p)
         noted = (side, met, where)
