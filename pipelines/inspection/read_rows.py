@@ -14,9 +14,10 @@ from textmill.pipelines.writers.document_formats import document_rows, open_docu
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.features import segment_name, unmask
-from textmill.schemas.format.manifest import ManifestFile, check_unchanged
+from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import open_rows
+from textmill.schemas.format.row_documents import RowDocuments
 
 Columns = dict[str, np.ndarray]
 SAMPLE_ROWS = 1024  # per split; a thousand rows of 128 have 20,000 masked tokens
@@ -45,6 +46,19 @@ def read_rows(
             return located
 
         yield from _decode(info.schema, shard.path, rows, locate)
+
+
+def read_row_documents(info: SetInfo, shard: ManifestFile) -> RowDocuments:
+    """Reads the documents of a shard's rows; a downloaded file stays in the cache.
+
+    Raises:
+      DataError: the file has changed, or is damaged.
+    """
+    path = f"{shard.path.split('.', 1)[0]}.{ROW_DOCUMENTS}"
+    [listed] = [file for file in info.manifest.files if file.path == path]
+    located = info.locate(path)
+    check_unchanged(located, listed)
+    return RowDocuments(located)
 
 
 def sample_rows(

@@ -9,7 +9,12 @@ from rich.text import Text
 
 from textmill.pipelines.encoding.tokenizer import tokenizer_of_json
 from textmill.pipelines.inspection.options import InspectOptions
-from textmill.pipelines.inspection.read_rows import find_split, read_rows, sequences
+from textmill.pipelines.inspection.read_rows import (
+    find_split,
+    read_row_documents,
+    read_rows,
+    sequences,
+)
 from textmill.pipelines.inspection.row_text import (
     KEPT,
     LOSS,
@@ -33,6 +38,7 @@ from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import Cache, default_directory
 from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.row_documents import RowDocuments
 
 _NOTHING_FOUND = 1  # exit code, as grep's
 _SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
@@ -104,7 +110,7 @@ def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]
         if len(streams) > 1:
             shown += ["", Text(name, "bold")]
         shown += [_summary(pieces), *_marks(pieces), "", _text(pieces), *_masked_table(pieces)]
-    return shown
+    return [*shown, "", _documents_table(read_row_documents(info, file), number)]
 
 
 def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
@@ -116,6 +122,16 @@ def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
         raise UsageError(f"{flag('row', row)}: split {split} of {info.directory} has {there}")
     shard = int(np.searchsorted(ends, row, side="right"))
     return files[shard], row - int(ends[shard] - (files[shard].rows or 0))
+
+
+def _documents_table(documents: RowDocuments, row: int) -> Table:
+    """Returns the document of each segment, and the document's token with which it begins."""
+    own = columns_table("segment", "document", "from token")
+    own.columns[0].justify = own.columns[2].justify = "right"
+    _, document_S, first_S = documents.documents_of(np.array([row]))
+    for segment, (document, first) in enumerate(zip(document_S, first_S, strict=True), start=1):
+        own.add_row(str(segment), documents.digests[document].tobytes().hex(), f"{first:,}")
+    return own
 
 
 def _summary(pieces: list[Piece]) -> str:

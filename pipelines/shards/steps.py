@@ -20,12 +20,13 @@ from textmill.pipelines.rows.evaluation import EvaluationLine, example_ids, exam
 from textmill.pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, Kept, without_repeats
 from textmill.pipelines.rows.masking import GAMMA, mix
 from textmill.pipelines.rows.packing import Packing, RowLayout, pack
-from textmill.pipelines.rows.ragged import Ragged, join_slices
+from textmill.pipelines.rows.ragged import Ragged, join_slices, ranges
 from textmill.pipelines.rows.routing import Routes, joint_digests
 from textmill.pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
 from textmill.schemas.format.drops import mark_of, total_counts
 from textmill.schemas.format.features import is_training, segment_name, token_dtype
 from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.row_documents import encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics, by_length
 
 _CHUNK_BYTES = 1 << 19  # of rows, small enough for the cache of a core
@@ -246,9 +247,33 @@ class Shard:
         """The token ids of all rows, unmasked, without padding, one copy of each row."""
         return [self.segments.stream, *(values for values, _ in self.segments.pairs.values())]
 
+    def row_documents(self) -> bytes:
+        """The documents of each row's segments, see `schemas.format.row_documents`."""
+        kept, packing, example_S = self.kept, self.packing, self.segments.example_S
+        other_E = np.ones(len(kept.high_E), bool)
+        other_E[1:] = (kept.high_E[1:] != kept.high_E[:-1]) | (kept.low_E[1:] != kept.low_E[:-1])
+        document_E, first_E = np.cumsum(other_E) - 1, np.flatnonzero(other_E)
+        begins_D = self.segments.offsets[np.searchsorted(example_S, first_E)]
+        halves_D = np.stack([kept.high_E[first_E], kept.low_E[first_E]], axis=1)
+        lengths = np.diff(packing.bounds)[self._order_R]
+        at = ranges(packing.bounds[:-1][self._order_R], lengths)
+        document_S = document_E[example_S[packing.segment_S[at]]]
+        list_R = None
+        if self.copies > 1:  # a row's list is the number of its first copy
+            number_R = np.empty_like(self._order_R)
+            number_R[self._order_R] = np.arange(len(number_R))
+            list_R = number_R[self._order_of_copies[1] % len(number_R)]
+        return encode_row_documents(
+            halves_D.astype(">u8").view(np.uint8),
+            np.append(0, np.cumsum(lengths)),
+            document_S,
+            packing.start_S[at] - begins_D[document_S],
+            list_R,
+        )
+
     def documents(self) -> Ragged:
         """Whole documents in the order of their keys, which shuffles them by content."""
-        offsets, order = self.segments.offsets, np.argsort(self.keys_R, kind="stable")
+        offsets, order = self.segments.offsets, self._order_R
         starts, lengths = offsets[order, None], np.diff(offsets)[order, None]
         return join_slices(self.segments.stream, starts, lengths)
 
@@ -256,10 +281,7 @@ class Shard:
         """Encoded rows uint8 [B, stride] in the order of their keys: a shuffle by content."""
         schema = self.maker.schema
         codec = schema.codec()
-        copies = np.arange(self.copies, dtype=np.uint64) * GAMMA
-        keys = (self.keys_R[None, :] + copies[:, None]).ravel()
-        keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
-        order = np.argsort(keys, kind="stable")
+        keys, order = self._order_of_copies
         masked = trained = 0
         size = max(_CHUNK_BYTES // codec.stride, 1)
         for start in range(0, len(order), size):
@@ -270,6 +292,21 @@ class Shard:
             trained += int(columns["loss_weights"].sum()) if self.maker.task.chooses_tokens else 0
             yield codec.encode(columns)
         self._weighed = {"masked": masked, "trained": trained}
+
+    @cached_property
+    def _order_R(self) -> np.ndarray:
+        """The order of the rows of one copy: int64 [R]."""
+        return np.argsort(self.keys_R, kind="stable")
+
+    @cached_property
+    def _order_of_copies(self) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of the rows of all copies, one copy after another, and their order: [copies x R]."""
+        if self.copies == 1:
+            return self.keys_R, self._order_R
+        copies = np.arange(self.copies, dtype=np.uint64) * GAMMA
+        keys = (self.keys_R[None, :] + copies[:, None]).ravel()
+        keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
+        return keys, np.argsort(keys, kind="stable")
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows with these numbers, packed."""

@@ -82,8 +82,8 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
         facts["packing efficiency"] = (
             f"{total.packing_efficiency(length):.2%} of positions in rows of {length}"
         )
-    shards = [file.bytes for file in info.manifest.files if file.split]
-    others = sum(file.bytes for file in info.manifest.files if not file.split)
+    shards = [file.bytes for file in info.manifest.files if file.is_shard]
+    others = sum(file.bytes for file in info.manifest.files if not file.is_shard)
     facts["size"] = (
         f"{decimal(sum(shards))} in {number_of(len(shards), 'shard file')}, {decimal(others)} of "
         "metadata files"

@@ -13,7 +13,12 @@ from textmill.pipelines.writers.token_counts import NO_COUNTS, count_tokens
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.row_documents import DIGEST_BYTES, encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics
+
+_NO_ROWS = encode_row_documents(
+    np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(1, np.int64), *np.zeros((2, 0), np.int64)
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Written:
 
     Attributes:
       statistics: its counts.
-      files: one in each format of the dataset.
+      files: its files in each format of the dataset, and that of its rows' documents.
       token_counts: occurrences of each id.
       is_kept: whether an earlier run wrote it.
     """
@@ -67,7 +72,9 @@ def write_shard(job: Job, maker: RowMaker, name: str, split: str, kept: Kept | N
 def stage_shard(
     shard: Shard | None, schema: Schema, staging: str, name: str
 ) -> tuple[ManifestFile, ...]:
-    """Writes a shard in each format of the dataset; None stands for a shard without documents.
+    """Writes a shard in each format of the dataset, and a file of its rows' documents.
+
+    None stands for a shard without documents.
 
     Raises:
       DataError: the disk is full, or an object store has other bytes than were sent.
@@ -80,4 +87,5 @@ def stage_shard(
         chunks = shard.chunks() if shard else ()
         stride = schema.codec().stride
         files = shard_files.write_shard(chunks, staging, name, schema.file_formats, stride)
-    return tuple(files)
+    content = shard.row_documents() if shard else _NO_ROWS
+    return *files, shard_files.write_row_documents(content, staging, name, files[0].rows or 0)

@@ -22,6 +22,7 @@ from textmill.schemas.format.manifest import (
     HOSTS,
     MANIFEST,
     REJECTED,
+    ROW_DOCUMENTS,
     Manifest,
     ManifestFile,
 )
@@ -29,7 +30,7 @@ from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame
 from textmill.schemas.typed_json import to_json
 
-_ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
+_ENDINGS = {"jsonl.zst", "parquet", ROW_DOCUMENTS, *FORMATS}
 _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
@@ -117,6 +118,17 @@ def write_documents(
 
     endings = [ending for each in schema.file_formats for ending in schema.endings(each)]
     return _stage_files(staging, name, endings, write)
+
+
+def write_row_documents(content: bytes, staging: str, name: str, rows: int) -> ManifestFile:
+    """Writes the documents of a shard's rows; see `write_shard`."""
+
+    def write(files: dict[str, _HashedFile]) -> int:
+        files[ROW_DOCUMENTS].write(content)
+        return rows
+
+    [file] = _stage_files(staging, name, [ROW_DOCUMENTS], write)
+    return file
 
 
 def _stage_files(

@@ -24,10 +24,12 @@ from textmill.schemas.format.manifest import (
     HOSTS,
     REJECTED,
     REJECTS,
+    ROW_DOCUMENTS,
     Manifest,
 )
 from textmill.schemas.format.metadata import METADATA_FILES, Schema
 from textmill.schemas.format.records import framed_bytes, largest_file
+from textmill.schemas.format.row_documents import largest_row_documents
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, split_of
 from textmill.schemas.format.tokenizer_report import TokenizerReport
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
@@ -78,9 +80,10 @@ def _odd_shards(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterat
     """Checks that all three list the same shards, and the manifest each in its split."""
     listed = {file.path: file.split for file in manifest.files if file.split is not None}
     endings = [ending for name in schema.file_formats for ending in schema.endings(name)]
+    endings.append(ROW_DOCUMENTS)
     count = sum(schema.shards.values()) * len(endings)
     if count != len(listed) and count > _MOST_NAMES:
-        yield f"MANIFEST.json lists {len(listed):,} shards, but schema.json {count:,}"
+        yield f"MANIFEST.json lists {len(listed):,} files of shards, but schema.json {count:,}"
         return
     split_of = {name: split for split in schema.splits for name in schema.shard_names(split)}
     expected = {f"{name}.{ending}": split for name, split in split_of.items() for ending in endings}
@@ -100,9 +103,14 @@ def _odd_sizes(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterato
         if file.rows is None:
             continue
         name, file_format = file.path.split(".", 1)
-        rows = stats.shards[name].rows
-        if file.rows != rows:
-            yield f"{file.path} has {file.rows:,} rows, but stats.json {rows:,}"
+        shard = stats.shards[name]
+        if file.rows != shard.rows:
+            yield f"{file.path} has {file.rows:,} rows, but stats.json {shard.rows:,}"
+        if file_format == ROW_DOCUMENTS:
+            most = largest_row_documents(shard.rows, shard.segments, shard.documents)
+            if file.bytes > most:
+                yield f"{file.path} has {file.bytes:,} bytes, but its documents take {most:,}"
+            continue
         if schema.holds_documents:
             continue
         most = file.rows * framed

@@ -32,6 +32,7 @@ MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # Files that may be as large as the documents; others are read at once, and have a limit.
 EVALUATION = "evaluation.jsonl"
+ROW_DOCUMENTS = "documents"  # the ending of a file beside each shard of a dataset
 REJECTS = "rejects/rejects.jsonl"
 REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
 DECONTAMINATION = "decontamination.json"  # in a corpus
@@ -67,7 +68,7 @@ _CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """A file of a dataset; `split` and `rows` are None unless it is a shard.
+    """A file of a dataset; `split` and `rows` are None unless it is a shard or beside one.
 
     Attributes:
       path: path relative to the dataset's directory, with "/".
@@ -92,6 +93,11 @@ class ManifestFile:
             self.rows,
             "for a shard, a number that is not above its bytes, and a split; null for other files",
         )
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether it holds the rows of a split, or the documents of a corpus."""
+        return self.split is not None and not self.path.endswith("." + ROW_DOCUMENTS)
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,7 @@ class Manifest:
         Datasets with one schema but different rows have different ids. A copy of a dataset has the
         same id, even if its other files are changed.
         """
-        shards = [(f.split, f.path, f.rows, f.sha256) for f in self.files if f.split is not None]
+        shards = [(f.split, f.path, f.rows, f.sha256) for f in self.files if f.is_shard]
         return hashlib.sha256(json.dumps([self.fingerprint, shards]).encode()).hexdigest()
 
     def shards(self, split: str, file_format: str) -> List[ManifestFile]:

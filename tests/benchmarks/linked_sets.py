@@ -12,12 +12,14 @@ import numpy as np
 
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
+from tests.tools.shard_factory import routed_digests
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import read_set
-from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
+from textmill.schemas.format.manifest import MANIFEST, ROW_DOCUMENTS, Manifest, ManifestFile
 from textmill.schemas.format.metadata import Schema, shard_name
+from textmill.schemas.format.row_documents import RowDocuments, encode_row_documents
 from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import to_json
 
@@ -45,11 +47,13 @@ def link_copies(one: Path, many: Path, rows: int) -> int:
     stats = replace(stats, documents_read=kept + sum(stats.all_dropped().values()))
     schema = replace(info.schema, shards={**info.schema.shards, "train": copies}, fingerprint="")
     many.mkdir()
-    listed = []
+    documents, listed = RowDocuments(str(one / f"{shard_name('train', 0, 1)}.documents")), []
     for name in names:
         path = many / f"{name}.array_record"
         os.link(one / shard.path, path)
         listed.append(replace(shard, path=path.name))
+        file = _write(many, f"{name}.{ROW_DOCUMENTS}", _other_digests(documents, schema, name))
+        listed.append(replace(file, split="train", rows=shard.rows))
     changed = {
         "schema.json": to_json(schema),
         "stats.json": to_json(stats.to_dict(schema.row_tokens)),
@@ -64,6 +68,14 @@ def link_copies(one: Path, many: Path, rows: int) -> int:
     listed += [_write(many, name, content) for name, content in changed.items()]
     _write_manifest(many, schema, listed)
     return copies * (shard.rows or 0)
+
+
+def _other_digests(documents: RowDocuments, schema: Schema, name: str) -> bytes:
+    """The documents of the same rows as those of a different shard."""
+    row_S, document_S, first_S = documents.documents_of(np.arange(documents.rows))
+    bounds = np.searchsorted(row_S, np.arange(documents.rows + 1))
+    digests = routed_digests(schema, name, len(documents.digests))
+    return encode_row_documents(digests, bounds, document_S, first_S)
 
 
 def _without_shards(config: bytes) -> bytes:

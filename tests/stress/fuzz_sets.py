@@ -208,7 +208,7 @@ def tallies(directory: Path, schema: Schema) -> list[dict[str, object] | None]:
     """Counts of each shard, as in stats.json; None for a shard that cannot be read."""
     found: list[dict[str, object] | None] = []
     for file in read_set(str(directory)).manifest.files:
-        if file.split is None:
+        if not file.is_shard:
             continue
         count = _count_documents if schema.holds_documents else _count_rows
         try:

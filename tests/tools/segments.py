@@ -24,6 +24,6 @@ def segments_of(directory: str | Path, *splits: str) -> Iterator[Ids]:
     info = read_set(str(directory))
     codec = info.schema.codec()
     for file in info.manifest.files:
-        if file.split and (file.split in splits or not splits):
+        if file.is_shard and (file.split in splits or not splits):
             rows = open_rows(f"{directory}/{file.path}", codec.stride)
             yield from segments(codec.decode(rows.read_range(0, file.rows or 0)))

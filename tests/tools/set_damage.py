@@ -29,7 +29,7 @@ from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.features import token_dtype
-from textmill.schemas.format.manifest import MANIFEST
+from textmill.schemas.format.manifest import MANIFEST, ROW_DOCUMENTS
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS, open_rows
 
@@ -127,9 +127,15 @@ def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random)
 
 
 def _ways(name: str, level: str, schema: Schema) -> dict[str, Callable[["Target"], None]]:
-    if level == "all" and Damage(name, "", "").kind.startswith("shard."):
+    is_shard = Damage(name, "", "").kind.startswith("shard.") and not _is_beside(name)
+    if level == "all" and is_shard:
         return DOCUMENTS if schema.holds_documents else ROWS
     return {**BYTES, **FILES}
+
+
+def _is_beside(name: str) -> bool:
+    """Whether a file holds the documents of a shard's rows."""
+    return name.endswith("." + ROW_DOCUMENTS)
 
 
 @dataclass(frozen=True)
@@ -430,7 +436,7 @@ def _correct(directory: Path, schema: Schema, *, everything: bool) -> None:
         path = directory / name
         if path.is_file():
             file.update(bytes=path.stat().st_size, sha256=store.sha256(str(path)))
-            if everything and file["rows"] is not None:
+            if everything and file["rows"] is not None and not _is_beside(name):
                 file["rows"] = _count_rows(directory, name, schema, file["rows"])
     manifest["files"] = [files[name] for name in sorted(files)]
     sign(manifest)

@@ -14,10 +14,11 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.features import is_training, max_masked_slots, task_features, unmask
-from textmill.schemas.format.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from textmill.schemas.format.manifest import FORMAT_VERSION, ROW_DOCUMENTS, Manifest, ManifestFile
 from textmill.schemas.format.metadata import Inputs, Schema, shard_name
 from textmill.schemas.format.records import frame
-from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length
+from textmill.schemas.format.row_documents import encode_row_documents
+from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length, split_of
 from textmill.schemas.typed_json import to_json
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
@@ -183,6 +184,9 @@ def write_set(
                 path = directory / f"{name}.{file_format}"
                 write_rows(path, part)
                 files.append((path.name, split, len(part)))
+            path = directory / f"{name}.{ROW_DOCUMENTS}"
+            path.write_bytes(row_documents(schema, name, shard))
+            files.append((path.name, split, len(part)))
     read = sum(shard.documents for shard in statistics.values())
     stats = Statistics(documents_read=read, shards=statistics)
     listed = [ManifestFile(name, 1 << 30, "0" * 64, split, rows) for name, split, rows in files]
@@ -204,6 +208,37 @@ def write_set(
         files.append(("evaluation.jsonl", None, None))
     write_manifest(directory, schema, files)
     return columns
+
+
+def row_documents(schema: Schema, name: str, columns: dict[str, np.ndarray]) -> bytes:
+    """The documents of a shard's rows, each segment of which is a document of its own."""
+    copies = schema.copies_of(split_of(name))
+    ids, segments = unmask(columns), columns["segment_ids"]
+    rows = np.arange(len(ids))
+    first_R = np.arange(0, len(ids), copies)
+    list_R = None
+    if copies > 1:
+        _, equal_R = np.unique(ids, axis=0, return_inverse=True)
+        by_content, list_R = np.argsort(equal_R.ravel(), kind="stable"), np.empty_like(rows)
+        list_R[by_content] = rows // copies
+        first_R = by_content[::copies]
+    counts = np.maximum(np.asarray(segments)[first_R].max(axis=1, initial=0), 1).astype(np.int64)
+    documents = np.arange(counts.sum())
+    bounds = np.append(0, np.cumsum(counts))
+    zeros = np.zeros_like(documents)
+    return encode_row_documents(
+        routed_digests(schema, name, len(documents)), bounds, documents, zeros, list_R
+    )
+
+
+def routed_digests(schema: Schema, name: str, count: int) -> np.ndarray:
+    """Digests of documents that belong to a shard: uint8 [count, 16]."""
+    split, index = split_of(name), int(name.split("-")[1])
+    before = sum(share for other, share in schema.splits.items() if other < split)
+    high = int((before + schema.splits[split] / 2) * (1 << 63)) * 2
+    low = np.arange(count, dtype=np.uint64) * np.uint64(schema.shards[split]) + np.uint64(index)
+    halves = np.stack([np.full(count, high, np.uint64), low], axis=1)
+    return halves.astype(">u8").view(np.uint8)
 
 
 def token_counts(schema: Schema, columns: dict[str, dict[str, np.ndarray]]) -> np.ndarray:

@@ -13,6 +13,9 @@
         batch["row_weights"]                  # uint8 [32]; 0 for the padding rows of the last batch
 
     shards.split("train")[0]["input_ids"]     # uint16 [L]; a dataset for PyTorch, grain, ...
+    shards.documents_of("train", [7])     # the documents of row 7, and where its segments begin
+    shards.rows_of("train", digest)       # int64 [n]; the rows that hold a document
+
     ShardSet.mix({"books": 0.7, "web": 0.3})  # several datasets read as one, by weight
     ShardSet("gs://bucket/shards", cache_dir="/disk/cache")    # from a bucket, see below
 
@@ -31,20 +34,35 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
-from textmill.schemas.format.manifest import ManifestFile, check_unchanged
+from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import RowReader, open_rows
+from textmill.schemas.format.row_documents import RowDocuments
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.row_order import epoch_and_row
 from textmill.trainers.data.turns import shares_of
+
+
+class RowDocument(NamedTuple):
+    """A segment of a row.
+
+    Attributes:
+      row_index: of the row in the split.
+      digest: the document's hash, 16 bytes.
+      first: the document's token with which the segment begins.
+    """
+
+    row_index: int
+    digest: bytes
+    first: int
 
 
 class ShardSet(BatchReader):
@@ -111,11 +129,12 @@ class ShardSet(BatchReader):
     def _open_nothing(self) -> None:
         self._readers: dict[str, list[RowReader | None]] = {}
         self._mapped: dict[str, MappedRows] = {}
+        self._documents: dict[str, RowDocuments] = {}
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __getstate__(self) -> dict:
         """Everything but open files."""
-        return dict(self.__dict__, _readers={}, _mapped={}, _lock=None)
+        return dict(self.__dict__, _readers={}, _mapped={}, _documents={}, _lock=None)
 
     def __setstate__(self, state: dict) -> None:
         """Restores everything but open files."""
@@ -130,6 +149,7 @@ class ShardSet(BatchReader):
                 for reader in self._readers.popitem()[1]:
                     if reader is not None:
                         reader.close()
+            self._documents.clear()
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -155,6 +175,40 @@ class ShardSet(BatchReader):
         with self._lock:
             mapped = self._open(split, shard_of)
             return self._codec.decode_pieces(mapped.gather(shard_of, row_indices - first).piece)
+
+    def documents_of(self, split: str, row_indices: Sequence[int]) -> list[RowDocument]:
+        """The segments of rows with their documents, in the order of the rows given.
+
+        From a bucket, the files with the documents of these rows are fetched now.
+
+        Raises:
+          DataError: a file cannot be read or is damaged.
+          IndexError, TypeError: as `read`.
+        """
+        rows, ends = self.row_numbers(split, row_indices), self._ends[split]
+        found: dict[int, list[RowDocument]] = {}
+        shard_of = np.searchsorted(ends, rows, side="right")
+        for shard in np.unique(shard_of).tolist():
+            file = self._shards(split)[shard]
+            begin, own = ends[shard] - (file.rows or 0), np.unique(rows[shard_of == shard])
+            documents = self._row_documents(file)
+            segments = documents.documents_of(own - begin)
+            for row, number, first in zip(*(values.tolist() for values in segments)):
+                index = int(own[row])
+                digest = documents.digests[number].tobytes()
+                found.setdefault(index, []).append(RowDocument(index, digest, first))
+        return [segment for row in rows.tolist() for segment in found[row]]
+
+    def rows_of(self, split: str, digest: bytes) -> np.ndarray:
+        """The rows that hold a document, all masked copies of them: int64 [n], ascending.
+
+        Raises:
+          DataError: a file cannot be read or is damaged.
+        """
+        found = [np.zeros(0, np.int64)]
+        for file, end in zip(self._shards(split), self._ends[split].tolist()):
+            found.append(self._row_documents(file).rows_of(digest) + end - (file.rows or 0))
+        return np.concatenate(found)
 
     def paths(self, split: str) -> list[str]:
         """The files of a split in order, fetched from a bucket; for other readers of the format."""
@@ -242,6 +296,22 @@ class ShardSet(BatchReader):
                 "copy or build the dataset again"
             )
         return reader
+
+    def _row_documents(self, file: ManifestFile) -> RowDocuments:
+        path = _documents_path(file)
+        if path not in self._documents:
+            documents = RowDocuments(self.locate(path))
+            if documents.rows != file.rows:
+                raise DataError(
+                    f"{documents.path} has the documents of {documents.rows:,} rows, not of the "
+                    f"manifest's {file.rows:,}: copy or build the dataset again"
+                )
+            self._documents[path] = documents
+        return self._documents[path]
+
+
+def _documents_path(file: ManifestFile) -> str:
+    return f"{file.path.split('.', 1)[0]}.{ROW_DOCUMENTS}"
 
 
 def _choose_format(info: SetInfo, wanted: str | None) -> str:

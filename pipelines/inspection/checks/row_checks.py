@@ -1,6 +1,6 @@
 """Checks every row of a dataset. Pure; vectorised over batches.
 
-Legend: B rows of L positions, K slots for masked tokens.
+Legend: B rows of L positions, S segments, K slots for masked tokens.
 """
 
 from collections.abc import Iterator
@@ -26,6 +26,26 @@ def count(columns: Columns) -> dict[str, int]:
         "segments": int(segment_ids_BxL.max(axis=1, initial=0).sum(dtype=np.int64)),
         "masked": int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
     }
+
+
+def segment_lengths(segment_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Segments of each row int64 [B], and tokens of each segment int64 [S].
+
+    [[1, 1, 2, 0]] -> [2], [2, 1]
+    """
+    begins = np.ones(segment_ids.shape, bool)
+    begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
+    at = np.flatnonzero(begins)
+    lengths = np.diff(np.append(at, segment_ids.size))
+    is_segment = segment_ids.ravel()[at] != 0
+    return segment_ids.max(axis=1).astype(np.int64), lengths[is_segment]
+
+
+def hash_rows(columns: Columns) -> np.ndarray:
+    """Hashes each row without masks, uint64 [B]: its ids times odd random numbers, modulo 2**64."""
+    input_ids = unmask(columns)
+    random = np.random.default_rng(0).integers(0, 1 << 63, input_ids.shape[1], np.uint64)
+    return (input_ids.astype(np.uint64) * (random * np.uint64(2) + np.uint64(1))).sum(axis=1)
 
 
 def row_problems(

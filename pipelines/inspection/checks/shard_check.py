@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from textmill.pipelines.inspection.checks.documents_check import document_problems
 from textmill.pipelines.inspection.checks.row_checks import (
     COUNTED,
     Columns,
     count,
     example_names,
+    hash_rows,
     row_problems,
+    segment_lengths,
 )
 from textmill.pipelines.rows.evaluation import EVALUATION, example_name
 from textmill.pipelines.rows.ragged import Ragged
@@ -23,8 +26,7 @@ from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.codec import RowCodec
-from textmill.schemas.format.features import unmask
-from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import RowReader, open_rows
 from textmill.schemas.format.statistics import ShardStatistics, split_of
@@ -68,14 +70,18 @@ class ShardCheck:
         expected: ExpectedRows,
         on_bytes: Callable[[int], None],
     ):
-        """Prepares the check of a shard, "train-00000-of-00004"; `files` has it in each format."""
+        """Prepares the check of a shard, "train-00000-of-00004".
+
+        `files` has it in each format, and the documents of its rows.
+        """
         self.problems: list[str] = []
         self.counts: Counter[str] = Counter()
         self.examples: list[np.ndarray] = []
-        self._name, self._files = name, files
+        self._name, self._files = name, [file for file in files if file.is_shard]
         self._expected, self._schema = expected, expected.schema
         self._on_bytes = on_bytes
         self._labels: Counter[str] = Counter()
+        self._segments: list[tuple[np.ndarray, np.ndarray]] = []  # by batch, see `segment_lengths`
         self._row_hashes: list[np.ndarray] = []
 
     def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:
@@ -99,6 +105,7 @@ class ShardCheck:
             if all_counted:
                 self._check_counts()
                 self._check_copies()
+                self._check_row_documents(located)
         finally:
             for reader in readers.values():
                 reader.close()
@@ -183,8 +190,10 @@ class ShardCheck:
             self._labels.update(dict(zip(classes, labels, strict=False)))
         if expected.evaluation is not None:
             self.examples.append(example_names(columns))
+        if not problems:
+            self._segments.append(segment_lengths(columns["segment_ids"]))
         if self._schema.mask_copies > 1 and not problems:
-            self._row_hashes.append(_hash_rows(unmask(columns)))
+            self._row_hashes.append(hash_rows(columns))
 
     def _check_counts(self) -> None:
         stats = self._expected.stats.get(self._name)
@@ -218,10 +227,27 @@ class ShardCheck:
                 f"its split has {number_of(copies, 'masked copy', 'masked copies')}"
             )
 
+    def _check_row_documents(self, located: Mapping[str, str]) -> None:
+        """Compares the documents of the rows with the rows, if these have no problem."""
+        path = located.get(f"{self._name}.{ROW_DOCUMENTS}")
+        if path and self._segments and not self.problems:
+            count_R, length_S = map(np.concatenate, zip(*self._segments, strict=True))
+            self.problems += document_problems(
+                path,
+                self._name,
+                self._schema,
+                self._expected.stats.get(self._name),
+                count_R,
+                length_S,
+                np.concatenate(self._row_hashes) if self._row_hashes else None,
+            )
+
     def _check_documents(self, stop: threading.Event, located: Mapping[str, str]) -> None:
         """Checks each format whose files are complete, and that all formats have equal tokens."""
         due = {file.path: file.bytes for file in self._files}
-        whole = {path for path, at in located.items() if os.path.getsize(at) == due[path]}
+        whole = {
+            path for path in due.keys() & located if os.path.getsize(located[path]) == due[path]
+        }
         first: tuple[str, np.ndarray] | None = None
         for file_format in self._schema.file_formats:
             paths = [f"{self._name}.{ending}" for ending in self._schema.endings(file_format)]
@@ -243,6 +269,9 @@ class ShardCheck:
                     other = first[1][start : start + _BATCH_TOKENS]
                     self._compare((first[0], other), (where, tokens), start)
             first = first or (where, ids)
+        one_each = np.ones(self._files[0].rows or 0, np.int64)
+        self._segments.append((one_each, one_each))  # a document's length does not matter
+        self._check_row_documents(located)
 
     def _check_bounds(self, where: str, documents: Ragged, exact: bool) -> None:
         """Checks the number of documents and tokens, the largest id, and the ids at document edges.
@@ -284,12 +313,6 @@ class ShardCheck:
                         f"{where}: document {int(odd[0])} {what} with id {int(ids[at[odd[0]]])}, "
                         f"not {due}"
                     )
-
-
-def _hash_rows(input_ids: np.ndarray) -> np.ndarray:
-    """Hashes each row to 64 bits: the sum of ids times odd random numbers, modulo 2**64."""
-    random = np.random.default_rng(0).integers(0, 1 << 63, input_ids.shape[1], np.uint64)
-    return (input_ids.astype(np.uint64) * (random * np.uint64(2) + np.uint64(1))).sum(axis=1)
 
 
 def find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:

@@ -61,7 +61,7 @@ def set_head(schema: Schema, statistics: Statistics, files: Sequence[ManifestFil
         "rows": tile(total.rows),
         "packing efficiency": percent(total.packing_efficiency(schema.row_tokens)),
         "shards": tile(sum(schema.shards.values())),
-        "in shards": decimal(sum(file.bytes for file in files if file.split)),
+        "in shards": decimal(sum(file.bytes for file in files if file.is_shard)),
     }
     if schema.holds_documents:
         made = f"in {' and '.join(schema.file_formats)} files"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from xxhash import xxh3_128_hexdigest
 
 from tests.tools.shard_factory import (
     BOS,
@@ -14,6 +15,7 @@ from tests.tools.shard_factory import (
     mlm_schema,
     packed_rows,
     replace_file,
+    routed_digests,
     tokenizer_json,
     write_mlm_set,
     write_set,
@@ -69,6 +71,8 @@ def _lines(capsys, *argv: str) -> list[str]:
 
 
 def test_a_row_worked_by_hand(directory, capsys, monkeypatch):
+    schema = read_set(str(directory)).schema
+    one, two = (d.tobytes().hex() for d in routed_digests(schema, "train-00001-of-00002", 2))
     lines = _lines(capsys, str(directory), "--split=train", "--row=2")
     start = lines.index("train row 2 (row 0 of train-00001-of-00002.tfrecord)")
     assert lines[start:] == [
@@ -85,6 +89,10 @@ def test_a_row_worked_by_hand(directory, capsys, monkeypatch):
         "        3        1  ' w12'  '<mask>'  mask",
         "        4        1  ' w13'  ' w30'    random",
         "        7        2  ' w20'  ' w20'    kept",
+        "",
+        " segment  document                          from token",
+        f"       1  {one}           0",
+        f"       2  {two}           0",
     ]
     assert "train row 0 (row 0 of train-00000-of-00002.tfrecord)" in _lines(capsys, str(directory))
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -227,10 +235,14 @@ def test_a_row_of_clm_says_where_the_loss_counts(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     lines = _lines(capsys, str(tmp_path / "set"))
     start = next(n for n, line in enumerate(lines) if line.startswith("train row 0"))
+    digest = xxh3_128_hexdigest((tmp_path / "a.txt").read_bytes())
     assert lines[start + 1 :] == [
         "6 positions: 4 tokens in 1 segment, 2 padding",
         "loss_weights: 3, underline",
         "",
         "[1]  w10 w11 w12</s>",
         "[-] 2 x padding",
+        "",
+        " segment  document                          from token",
+        f"       1  {digest}           0",
     ]

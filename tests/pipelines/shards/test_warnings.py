@@ -144,7 +144,7 @@ def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp
     assert f"documents │ 2 read, 2 kept; {note}" in said
     assert "text per second" not in said  # of 14 bytes
     info = read_set(str(tmp_path / "set"))
-    size = decimal(sum(file.bytes for file in info.manifest.files if file.split))
+    size = decimal(sum(file.bytes for file in info.manifest.files if file.is_shard))
     assert f"size │ {size} in 1 shard file, " in said
     main([*flags, "--document=line", "--overwrite"])
     said = words_of(capsys)

@@ -54,7 +54,7 @@ def died(made, corpus, tokenizer_path, tmp_path, monkeypatch):
     left = {path.name for path in (output / STAGING).iterdir()}
     staged = {shard_files.staged_name(f) for f in read_set(str(made)).manifest.files if f.split}
     notes = {name for name in left if name.endswith(".finished.npz")}
-    assert left - notes == staged and len(staged) == 2 * len(notes)  # and no scratch
+    assert left - notes == staged and len(staged) == 3 * len(notes)  # and no scratch
     return output
 
 

@@ -350,7 +350,8 @@ def test_the_least_recently_used_files_go_first(gs_store, tmp_path, cache):
     for seed in range(3):  # sets of about 100,000 bytes each
         write_mlm_set(tmp_path / f"set{seed}", train=1000, validation=10, seed=seed)
         urls.append(gs_store.upload(tmp_path / f"set{seed}", f"set{seed}"))
-    needed = sum(f.stat().st_size for f in (tmp_path / "set0").iterdir())
+    files = [f for f in (tmp_path / "set0").iterdir() if f.suffix != ".documents"]
+    needed = sum(file.stat().st_size for file in files)
     bound = 2.5 * needed / 1e9
     for url in (*urls[:2], urls[0]):
         shards = opened(url, cache, cache_gigabytes=bound)
@@ -425,10 +426,21 @@ def test_inspect_fetches_what_it_shows(url, gs_store, directory, cache, capsys):
     shown = capsys.readouterr().out
     inspect_shards.main([str(directory), "--row=250"])
     assert shown.splitlines()[1:] == capsys.readouterr().out.splitlines()[1:]
-    assert gets(gs_store, "train-") == gets(gs_store, shard(2)) == 1
+    documents = "train-00002-of-00006.documents"
+    assert gets(gs_store, shard(2)) == gets(gs_store, documents) == 1
     inspect_shards.main([*there, "--stats"])
-    assert gets(gs_store, "train-") == 1
+    assert gets(gs_store, "train-") == 2
     capsys.readouterr()
     inspect_shards.main([*there, "--search=w10", "--limit=0"])
     assert "of 620 rows" in capsys.readouterr().out
     assert kept(cache).count(shard(2)) == 1 and shard(3) not in kept(cache)
+
+
+def test_documents_are_fetched_when_they_are_requested(url, gs_store, directory, cache):
+    shards = opened(url, cache)
+    read_all(shards)
+    assert [name for name in kept(cache) if name.endswith(".documents")] == []
+    assert shards.documents_of("train", [0]) == ShardSet(directory).documents_of("train", [0])
+    assert [name for name in kept(cache) if name.endswith(".documents")] == [
+        "train-00000-of-00006.documents"
+    ]

@@ -36,6 +36,10 @@ QA = replace(
 )
 
 
+# A head of 56 bytes, 2 digests, and 4 bytes for each number of 1 row and 2 segments.
+MOST_DOCUMENTS = 56 + 2 * 16 + 2 * 4 * (1 + 2)
+
+
 def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
     """What `disagreements` yields but for the equations of stats.json.
 
@@ -58,6 +62,8 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
         for file_format in schema.file_formats
         for ending in schema.endings(file_format)
     }
+    of_rows = [(path.split(".")[0], values) for path, values in listed.items()]
+    listed |= {f"{name}.documents": {**values, "bytes": MOST_DOCUMENTS} for name, values in of_rows}
     due = set(DUE) - ({"dataset_info.json", "features.json"} if schema.holds_documents else set())
     listed |= {name: dict(bytes=1) for name in due}
     listed["tokenizer.json"]["sha256"] = schema.tokenizer_sha256
@@ -120,6 +126,7 @@ def test_counts_of_a_shard(schema, counts, rule):
 
 
 SHARD = f"{NAMES[0]}.tfrecord"
+BESIDE = f"{NAMES[0]}.documents"
 ARRAYS, ARRAY = mlm_schema(file_formats=("array_record",)), f"{NAMES[0]}.array_record"
 ROW, MOST = framed_bytes(MLM.codec().stride), largest_file(1, MLM.codec().stride)
 EVALUATED = f"MANIFEST.json does not list {EVALUATION}, which every such dataset has"
@@ -141,6 +148,14 @@ DIFFER = "MANIFEST.json and schema.json differ in the shards ['{}'], or in their
             [f"{ARRAY} has {MOST + 1:,} bytes, but 1 rows take {MOST:,}"],
         ),
         (DOCUMENTS, {f"{NAMES[0]}.{DOCUMENTS.read_ending}": {"bytes": 1}}, []),
+        (MLM, {BESIDE: {"bytes": 1}}, []),
+        (
+            MLM,
+            {BESIDE: {"bytes": MOST_DOCUMENTS + 1}},
+            [f"{BESIDE} has {MOST_DOCUMENTS + 1} bytes, but its documents take {MOST_DOCUMENTS}"],
+        ),
+        (MLM, {BESIDE: {"rows": 2}}, [f"{BESIDE} has 2 rows, but stats.json 1"]),
+        (MLM, {BESIDE: None}, [DIFFER.format(BESIDE)]),
         (MLM, {SHARD: None}, [DIFFER.format(SHARD)]),
         (MLM, {SHARD: {"split": "validation"}}, [DIFFER.format(SHARD)]),
         (
@@ -168,7 +183,7 @@ DIFFER = "MANIFEST.json and schema.json differ in the shards ['{}'], or in their
                 file_formats=("array_record", "tfrecord"),
             ),
             {},
-            ["MANIFEST.json lists 6 shards, but schema.json 1,999,980"],
+            ["MANIFEST.json lists 9 files of shards, but schema.json 2,999,970"],
         ),
     ],
 )

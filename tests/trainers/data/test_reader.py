@@ -291,3 +291,36 @@ def test_rows_and_steps_that_are_none_are_refused_in_words(reader):
         with pytest.raises(UsageError, match="steps count from 0, and a stride from 1"):
             reader.batches("train", batch_size=4, seed=0, **wrong)
     assert len(reader.read("train", [])["input_ids"]) == 0
+
+
+def test_rows_tell_their_documents(tmp_path):
+    """Each segment of the factory's rows is a document of its own."""
+    columns = write_mlm_set(tmp_path / "set", shards={"train": 3, "validation": 1})
+    shards = ShardSet(tmp_path / "set")
+    counts = columns["train"]["segment_ids"].max(axis=1)
+    found = shards.documents_of("train", [39, 2, 39])
+    assert [part.row_index for part in found] == [
+        row for row in (39, 2, 39) for _ in range(counts[row])
+    ]
+    assert {part.first for part in found} == {0}
+    whole = shards.documents_of("train", range(40))
+    assert len({part.digest for part in whole}) == len(whole) == counts.sum()
+    assert found[: counts[39]] == whole[-counts[39] :]
+    for part in whole:
+        assert shards.rows_of("train", part.digest).tolist() == [part.row_index]
+    assert shards.rows_of("validation", whole[0].digest).tolist() == []
+    again = pickle.loads(pickle.dumps(shards))
+    assert again.documents_of("train", [2]) == shards.documents_of("train", [2])
+    with pytest.raises(IndexError, match="has no row 40 of 'train'"):
+        shards.documents_of("train", [40])
+
+
+def test_documents_of_other_rows_are_refused(tmp_path):
+    write_mlm_set(tmp_path / "set", shards={"train": 2, "validation": 1})
+    name, other = (
+        f"{shard}.documents" for shard in ("train-00001-of-00002", "validation-00000-of-00001")
+    )
+    replace_file(tmp_path / "set", name, (tmp_path / "set" / other).read_bytes())
+    shards = ShardSet(tmp_path / "set")
+    with pytest.raises(DataError, match=f"{name} has the documents of 10 rows, not of .* 20: copy"):
+        shards.documents_of("train", [39])
