@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.bench_workers
     python -m tests.benchmarks.bench_workers --megabytes=2500 --runs=1
-    python -m tests.benchmarks.bench_workers --corpus_flags=--near_duplicates=jaccard:0.8
+    python -m tests.benchmarks.bench_workers --corpus --corpus_flags=--near_duplicates=jaccard:0.8
 
-JSON Lines become a corpus, and both become shards. Workers are processes of Beam's multi_processing
-mode; start-up (some 2 s) counts on both sides. A core's rate is that of one worker by processor
-time.
+JSON Lines become shards; with --corpus also a corpus, and the corpus becomes shards. Workers are
+processes of Beam's multi_processing mode; start-up (some 2 s) counts on both sides. A core's rate
+is that of one worker by processor time.
 """
 
 import tempfile
@@ -33,6 +33,8 @@ class Bench(Options):
     """Processes, beside one."""
     text: str = "all"
     """`reviews`, `sources` or `all`."""
+    corpus: bool = False
+    """Also build_corpus, and build_shards of the corpus."""
     corpus_flags: str = ""
     """More flags for build_corpus."""
 
@@ -46,11 +48,11 @@ def measure(options: Bench) -> Iterator[Record]:
         texts = corpora.TEXTS[options.text]()
         size = corpora.write_json_lines(text, options.megabytes, texts)
         flags = options.corpus_flags.split()
-        commands = {
-            "build_corpus": partial(build_corpus, corpus, text, *flags),
-            "build_shards mlm, JSON Lines": partial(build_set, scratch / "set", text, tokenizer),
-            "build_shards mlm, a corpus": partial(build_set, scratch / "set", corpus, tokenizer),
-        }
+        shards = partial(build_set, scratch / "set")
+        commands = {"build_shards mlm, JSON Lines": partial(shards, text, tokenizer)}
+        if options.corpus:
+            commands["build_corpus"] = partial(build_corpus, corpus, text, *flags)
+            commands["build_shards mlm, a corpus"] = partial(shards, corpus, tokenizer)
         for name, command in commands.items():
             yield from _measure(name, command, options, size)
 

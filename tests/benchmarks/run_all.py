@@ -6,7 +6,8 @@
 
 Each bench is a process of its own, one after another; one that fails is a row that says why. The
 figures mean something on an idle machine only. What does not fit into 30 minutes has flags: sources
-and all vocabularies in bench_build_shards, more text in bench_memory and bench_train_tokenizer.
+and all vocabularies in bench_build_shards, a corpus in bench_workers, more text in bench_memory and
+bench_train_tokenizer.
 """
 
 import subprocess
@@ -49,7 +50,7 @@ SUITE = (
     Bench("bench_patterns", 200, "--megabytes=2 --vocab_size=4000"),
     Bench("bench_merge_loop", 70, "--megabytes=5 --plain_words=5000"),
     Bench("bench_histogram", 45, "--megabytes=5"),
-    Bench("bench_workers", 180, "--megabytes=5"),
+    Bench("bench_workers", 60, "--megabytes=5"),
     Bench("bench_packing", 4, "--segments=200"),
     Bench("bench_memory", 80, "--megabytes=20 --less_megabytes=5"),
     Bench("bench_integrity", 80, "--megabytes=5"),
