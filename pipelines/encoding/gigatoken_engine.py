@@ -73,7 +73,7 @@ class GigatokenBackend(PieceBackend):
     """Encodes by gigatoken, and by word tables where it may be wrong."""
 
     name = "gigatoken"
-    batch_bytes = 4 << 20  # its memory is checked after each batch
+    batch_bytes = 16 << 20  # its memory is checked after each batch
 
     def __init__(self, plan: EncodingPlan, tokenizer_json: bytes):
         """Takes the tokenizer.json as `tokenizers` writes it; loads nothing yet."""
@@ -121,12 +121,16 @@ class Gigatoken:
         guarded = find_characters(text, guarded_characters())
         if not guarded.any():
             return self.encode_unguarded(data, offsets)
-        lengths, parts = np.diff(offsets), []
+        sizes, parts = np.diff(offsets), []
         for chosen, encode in ((~guarded, self.encode_unguarded), (guarded, self._table.encode)):
-            mine = np.append(0, np.cumsum(lengths[chosen]))
-            parts.append(encode(data[np.repeat(chosen, lengths)], mine))
-        order = np.argsort(np.argsort(guarded, kind="stable"))
-        return Ragged.joined(parts).take(order)
+            own = np.append(0, np.cumsum(sizes[chosen]))
+            parts.append(encode(data[np.repeat(chosen, sizes)], own))
+        plain, exact = parts
+        places = plain.offsets[np.cumsum(~guarded)[guarded]]
+        values = np.insert(plain.values, np.repeat(places, exact.lengths), exact.values)
+        lengths = np.empty(len(guarded), np.int64)
+        lengths[~guarded], lengths[guarded] = plain.lengths, exact.lengths
+        return Ragged.of(values, lengths)
 
     @cached_property
     def _table(self) -> WordTable:
