@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 from tests.tools.tokenizer_factory import TEXT, config_of
 from tests.tools.tokenizer_families import FAMILIES, train_family
 from textmill.pipelines.encoding.reference import Backend, encode_each
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.encoding.tokenizer_types import make_backend, make_plan
 from textmill.pipelines.encoding.word_table import PieceBackend, WordTableBackend
 from textmill.schemas.commands.entry import run_entry
@@ -130,7 +131,9 @@ def find_differences(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[int, l
     return count, found
 
 
-def different(backend: Backend, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+def different(
+    backend: Backend | LoadedTokenizer, tokenizer: Tokenizer, texts: Sequence[str]
+) -> list[str]:
     """Those of the texts that an backend encodes otherwise than `tokenizers`."""
     ragged = backend.encode(pa.array(texts, pa.large_string()))
     ours = np.split(ragged.values, ragged.offsets[1:-1])

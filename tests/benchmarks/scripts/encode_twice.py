@@ -69,8 +69,9 @@ def _tokenizers(path: Path) -> Callable[[Texts], int]:
 
     tokenizer = Tokenizer.from_file(str(path))
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    name = "ids_array" if hasattr(tokenizer.encode(""), "ids_array") else "ids"
     return lambda texts: sum(
-        len(encoding.ids_array if hasattr(encoding, "ids_array") else encoding.ids)
+        len(getattr(encoding, name))
         for batch in _batches(texts)
         for encoding in encode(batch, add_special_tokens=False)
     )

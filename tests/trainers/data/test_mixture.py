@@ -138,7 +138,7 @@ STAGES = "0:a=0.8,b=0.2;6:b=1;50%:a=0.3,c=0.7"
 LENGTH = {"batch_size": 10, "steps": 40}
 
 
-def stage(sets, stages=STAGES, **changes):
+def stage(sets, stages: Any = STAGES, **changes):
     """A mixture of three datasets in stages."""
     paths = ",".join(str(sets[0] / name) for name in "abc")
     mixture = open_shards(paths, seed=5, stages=stages, **{**LENGTH, **changes})
