@@ -16,7 +16,7 @@ TESTS = [
     "corpus/near_duplicates/test_shingles.py",
     "corpus/rules/test_quality.py",
     "encoding/test_splitter.py",
-    "encoding/test_backends.py",
+    "encoding/test_gigatoken_engine.py",
     "encoding/test_tokenizer_types.py",
     "encoding/test_normal_text.py",
     "encoding/test_word_pieces.py",

@@ -124,6 +124,7 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
     """All that happens to the input but for the pipeline around it."""
     options, _ = BUILDER.parse(flags)
     tokenizer = load_tokenizer(options.tokenizer)
+    tokenizer.load_backend(1 << 30)  # for both sizes, since a call of each costs its own
     schema = schema_of(options, tokenizer, {})
     task, source = options.settings, options.source
     routes = Routes(schema.splits, schema.shards)
