@@ -31,6 +31,7 @@ TESTS = [
     "rows/test_masking.py",
     "tasks/test_noise_spans.py",
     "rows/test_packing.py",
+    "rows/test_ragged.py",
     "rows/test_text_bytes.py",
     "rows/test_word_hashes.py",
     "tokenizer/test_bpe.py",
