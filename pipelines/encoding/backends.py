@@ -29,8 +29,8 @@ with_gigatoken = import_later("textmill.pipelines.encoding.gigatoken_engine:with
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the root level is above warnings while Beam runs
+GIGATOKEN = "gigatoken"  # the name of its backend
 # These never change: every dataset records their ids, and `verify` rejects one with other texts.
-GIGATOKEN = "gigatoken"
 GOLDEN_TEXTS = (
     "Hello, world! It's 2024, isn't it?",
     "  two  spaces,\n\na tab\tand 3.14",

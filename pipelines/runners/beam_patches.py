@@ -62,7 +62,7 @@ class _Parts:
         return {n: [s for part in taken for s in part.get(n, ())] for n in names} if taken else None
 
     def clear(self) -> None:
-        """Hands out no more, since a bundle has failed."""
+        """Hands out no more: none is left, or a bundle has failed."""
         with self._lock:
             self._left = []
 
@@ -96,9 +96,8 @@ class _EvenBundles(fn_runner.ParallelBundleManager):
                             part, expected_outputs, {}, expected_output_timers, dry_run
                         )[0]
                     )
-            except BaseException:
+            finally:
                 parts.clear()
-                raise
             return results
 
         with thread_pool_executor.shared_unbounded_instance() as executor:

@@ -16,10 +16,6 @@ from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.row_documents import DIGEST_BYTES, encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics
 
-_NO_ROWS = encode_row_documents(
-    np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(1, np.int64), *np.zeros((2, 0), np.int64)
-)
-
 
 @dataclass(frozen=True)
 class Written:
@@ -87,5 +83,10 @@ def stage_shard(
         chunks = shard.chunks() if shard else ()
         stride = schema.codec().stride
         files = shard_files.write_shard(chunks, staging, name, schema.file_formats, stride)
-    content = shard.row_documents() if shard else _NO_ROWS
+    content = shard.row_documents() if shard else _documents_of_no_rows()
     return *files, shard_files.write_row_documents(content, staging, name, files[0].rows or 0)
+
+
+def _documents_of_no_rows() -> bytes:
+    no_digests, no_segments = np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros((2, 0), np.int64)
+    return encode_row_documents(no_digests, np.zeros(1, np.int64), *no_segments)
