@@ -171,6 +171,7 @@ def _forbidden(path: Path) -> set[str]:
             "options": {"tyro"},
             "values": {"tyro"},
             "hub": {"huggingface_hub"},
+            "pieces": {"xxhash"},
             "chat_rendering": {"jinja2"},
         }
         due |= more.get(path.stem, set())

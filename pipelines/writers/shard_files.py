@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from hashlib import sha256
 
 import numpy as np
+from xxhash import xxh3_64
 
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
@@ -27,6 +28,7 @@ from textmill.schemas.format.manifest import (
     ManifestFile,
 )
 from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame
 from textmill.schemas.typed_json import to_json
 
@@ -54,17 +56,31 @@ def staged_name(file: ManifestFile) -> str:
 
 
 class _HashedFile:
-    """A new file that counts and hashes the bytes written to it."""
+    """A new file that counts and hashes the bytes written to it.
+
+    Attributes:
+      pieces: hashes of the pieces that ended; None for a file without pieces.
+    """
 
     def __init__(self, path: str):
         self._file = open(path, "xb")
         self.bytes, self.sha256 = 0, sha256()
+        self.pieces: list[str] | None = None
+        self._piece = xxh3_64()
 
     def write(self, data: np.ndarray | bytes) -> None:
         view = data if isinstance(data, bytes) else data.data
         self._file.write(view)
         self.sha256.update(view)
+        if self.pieces is not None:
+            self._piece.update(view)
         self.bytes += len(data) if isinstance(data, bytes) else data.nbytes
+
+    def end_piece(self) -> None:
+        """Ends a piece with the last byte that was written."""
+        assert self.pieces is not None
+        self.pieces.append(self._piece.hexdigest())
+        self._piece.reset()
 
     def close(self) -> None:
         self._file.close()
@@ -85,17 +101,29 @@ def write_shard(
     Raises:
       DataError: the disk is full, or an object store has other bytes than were sent.
     """
+    size = piece_rows(stride)
+
+    def end_pieces(files: dict[str, _HashedFile]) -> None:
+        for file in files.values():
+            file.end_piece()
 
     def write(files: dict[str, _HashedFile]) -> int:
         rows, array_record, tfrecord = 0, None, files.get("tfrecord")
+        for file in files.values():
+            file.pieces = []
         if "array_record" in files:
             array_record = ArrayRecordFile(files["array_record"], stride)
         for chunk in chunks:
-            rows += len(chunk)
-            if array_record:
-                array_record.write(chunk)
-            if tfrecord:
-                tfrecord.write(frame(chunk).reshape(-1))
+            for part in np.split(chunk, range(-rows % size or size, len(chunk), size)):
+                rows += len(part)
+                if array_record:
+                    array_record.write(part)
+                if tfrecord:
+                    tfrecord.write(frame(part).reshape(-1))
+                if not rows % size:
+                    end_pieces(files)
+        if rows % size:
+            end_pieces(files)
         if array_record:
             array_record.finish()
         return rows
@@ -162,7 +190,8 @@ def _stage_files(
 def _stage_file(path: str, file: _HashedFile, staging: str, name: str, rows: int) -> ManifestFile:
     """Moves a written file into the staging folder."""
     split = name.rsplit("-", 3)[0]
-    listed = ManifestFile(name, file.bytes, file.sha256.hexdigest(), split, rows)
+    pieces = None if file.pieces is None else tuple(file.pieces)
+    listed = ManifestFile(name, file.bytes, file.sha256.hexdigest(), split, rows, pieces)
     store.put(path, os.path.join(staging, staged_name(listed)))
     return listed
 

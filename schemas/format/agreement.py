@@ -28,6 +28,7 @@ from textmill.schemas.format.manifest import (
     Manifest,
 )
 from textmill.schemas.format.metadata import METADATA_FILES, Schema
+from textmill.schemas.format.pieces import piece_count
 from textmill.schemas.format.records import framed_bytes, largest_file
 from textmill.schemas.format.row_documents import largest_row_documents
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, split_of
@@ -113,6 +114,9 @@ def _odd_sizes(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterato
             continue
         if schema.holds_documents:
             continue
+        pieces, due = len(file.pieces or ()), piece_count(stride, file.rows)
+        if pieces != due:
+            yield f"{file.path} has the hashes of {pieces:,} pieces, not of {due:,}"
         most = file.rows * framed
         if file_format == "array_record":
             most = largest_file(file.rows, stride)

@@ -59,8 +59,13 @@ def _is_inside(path: str) -> bool:
     return path.isprintable() and not os.path.isabs(path) and not {"", ".", ".."} & set(parts)
 
 
+_XXH3 = re.compile(r"[0-9a-f]{16}")
 _CONSTRAINTS = {
     "path": Constraint(_is_inside, "a relative path inside the dataset's directory"),
+    "pieces": Constraint(
+        lambda v: v is None or all(map(_XXH3.fullmatch, v)),
+        "a list of hashes of 16 hexadecimal digits, or null",
+    ),
     "bytes": number(0, (1 << 60) - 1),
     "sha256": SHA256,
 }
@@ -76,6 +81,8 @@ class ManifestFile:
       sha256: sha256 of its bytes, hexadecimal.
       split: the split of the shard.
       rows: number of rows in the shard.
+      pieces: of a shard of rows, the XXH3-64 of each of its pieces, hexadecimal, so that a reader
+        can check one without the others; see `schemas.format.pieces`.
     """
 
     path: str
@@ -83,6 +90,7 @@ class ManifestFile:
     sha256: str
     split: Optional[str] = None
     rows: Optional[int] = None
+    pieces: Optional[Tuple[str, ...]] = None
 
     def __post_init__(self) -> None:
         """Rejects paths that lead out of the dataset, invalid sizes and invalid hashes."""

@@ -16,7 +16,8 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.format.features import is_training, max_masked_slots, task_features, unmask
 from textmill.schemas.format.manifest import FORMAT_VERSION, ROW_DOCUMENTS, Manifest, ManifestFile
 from textmill.schemas.format.metadata import Inputs, Schema, shard_name
-from textmill.schemas.format.records import frame
+from textmill.schemas.format.pieces import sum_pieces
+from textmill.schemas.format.records import FORMATS, frame
 from textmill.schemas.format.row_documents import encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length, split_of
 from textmill.schemas.typed_json import to_json
@@ -271,7 +272,10 @@ def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
     for name, split, rows in sorted(files, key=lambda file: file[0]):
         content = (directory / name).read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
-        listed.append(ManifestFile(name, len(content), sha256, split, rows))
+        pieces = None
+        if name.endswith(FORMATS) and not schema.holds_documents:
+            pieces = sum_pieces(str(directory / name), schema.codec().stride, rows)
+        listed.append(ManifestFile(name, len(content), sha256, split, rows, pieces))
     manifest = Manifest(schema.format_version, schema.fingerprint, tuple(listed))
     text = json.dumps(asdict(manifest), sort_keys=True, indent=2)
     (directory / "MANIFEST.json").write_text(text)

@@ -9,6 +9,7 @@ from textmill.schemas.files import store
 from textmill.schemas.files.finished import FinishedDirectory, note_unlisted
 from textmill.schemas.files.set_files import MissingFile, SetFiles, WrongFile
 from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.pieces import sum_pieces
 
 
 class ListedFiles:
@@ -60,6 +61,25 @@ class ListedFiles:
             swapped = f": it has the content of {owner}" if owner else ""
             self.damaged[file.path] = f"{file.path} {what}{swapped}"
         return path
+
+    def check_pieces(self, file: ManifestFile, path: str, stride: int) -> None:
+        """Records in `damaged` which hash of a piece is wrong, if the file's sha256 is right.
+
+        Args:
+          file: a shard of rows of `stride` bytes.
+          path: its local path.
+          stride: bytes of a row.
+        """
+        if not self.is_whole(file.path):
+            return
+        found = sum_pieces(path, stride, file.rows or 0)
+        for number, (listed, actual) in enumerate(zip(file.pieces or (), found, strict=False)):
+            if listed != actual:
+                self.damaged[file.path] = (
+                    f"{file.path}: piece {number} of {len(found)} has XXH3-64 {actual}, not the "
+                    f"manifest's {listed}"
+                )
+                return
 
     def is_whole(self, *paths: str) -> bool:
         """Whether none of these files is damaged, as far as they were checked."""

@@ -133,6 +133,8 @@ class _SetCheck:
                 )
                 if path is not None:
                     located[file.path] = path
+                    if expected is not None and file.pieces:
+                        self._listed.check_pieces(file, path, expected.schema.codec().stride)
             if expected is None:
                 return None
             check = ShardCheck(name, files, expected, self._on_bytes)

@@ -1,16 +1,19 @@
 """Messages of verify about damage made by hand; test_damaged_sets has all kinds of damage."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from tests.tools.shard_factory import (
     mlm_schema,
     packed_rows,
     replace_file,
+    sign,
     tokenizer_json,
     write_mlm_set,
     write_set,
@@ -118,6 +121,20 @@ def test_wrong_counts_are_found_in_the_rows(directory):
     write(documents_read=1)
     (problem,) = _problems(directory)
     assert problem.startswith("stats.json: documents read 1 != kept ")
+
+
+def test_wrong_hashes_of_pieces_are_found(directory):
+    path, name = directory / "MANIFEST.json", "train-00001-of-00002.tfrecord"
+    manifest = json.loads(path.read_text())
+    (file,) = (file for file in manifest["files"] if file["path"] == name)
+    actual = xxh3_64_hexdigest((directory / name).read_bytes())
+    assert file["pieces"] == [actual]
+    file["pieces"] = ["0" * 16]
+    sign(manifest)
+    path.write_text(json.dumps(manifest))
+    assert _problems(directory) == [
+        f"{name}: piece 0 of 1 has XXH3-64 {actual}, not the manifest's {'0' * 16}"
+    ]
 
 
 def test_another_tokenizer_and_golden_ids_that_it_does_not_give_are_found(tmp_path):

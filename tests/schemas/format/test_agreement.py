@@ -55,15 +55,17 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
     shards = {name: ShardStatistics(**usual) for name in names}
     shards[names[0]] = ShardStatistics(**{**usual, **counts})
     row = 99 if schema.holds_documents else framed_bytes(schema.codec().stride)
+    pieces = None if schema.holds_documents else ("0" * 16,)
     listed: dict[str, dict[str, Any]] = {
-        f"{name}.{ending}": dict(bytes=row, split=split, rows=1)
+        f"{name}.{ending}": dict(bytes=row, split=split, rows=1, pieces=pieces)
         for split in schema.splits
         for name in (schema.shard_names(split) if schema.shards.get("train") == 2 else NAMES)
         for file_format in schema.file_formats
         for ending in schema.endings(file_format)
     }
     of_rows = [(path.split(".")[0], values) for path, values in listed.items()]
-    listed |= {f"{name}.documents": {**values, "bytes": MOST_DOCUMENTS} for name, values in of_rows}
+    other = {"bytes": MOST_DOCUMENTS, "pieces": None}
+    listed |= {f"{name}.documents": {**values, **other} for name, values in of_rows}
     due = set(DUE) - ({"dataset_info.json", "features.json"} if schema.holds_documents else set())
     listed |= {name: dict(bytes=1) for name in due}
     listed["tokenizer.json"]["sha256"] = schema.tokenizer_sha256
@@ -156,6 +158,12 @@ DIFFER = "MANIFEST.json and schema.json differ in the shards ['{}'], or in their
         ),
         (MLM, {BESIDE: {"rows": 2}}, [f"{BESIDE} has 2 rows, but stats.json 1"]),
         (MLM, {BESIDE: None}, [DIFFER.format(BESIDE)]),
+        (MLM, {SHARD: {"pieces": None}}, [f"{SHARD} has the hashes of 0 pieces, not of 1"]),
+        (
+            MLM,
+            {SHARD: {"pieces": ("0" * 16,) * 2}},
+            [f"{SHARD} has the hashes of 2 pieces, not of 1"],
+        ),
         (MLM, {SHARD: None}, [DIFFER.format(SHARD)]),
         (MLM, {SHARD: {"split": "validation"}}, [DIFFER.format(SHARD)]),
         (
