@@ -12,10 +12,12 @@ inside.
 from __future__ import annotations
 
 import hashlib
+from typing import Callable
 
 import numpy as np
 
 ROUNDS = 8
+_Network = Callable[[np.ndarray, int, int, np.ndarray], np.ndarray]
 
 
 def epoch_and_row(
@@ -41,15 +43,25 @@ def permute(numbers: np.ndarray, *, rows: int, key: tuple[int, ...]) -> np.ndarr
 
     `rows` may be 1 to 2**62.
     """
+    return _walk(numbers, rows, key, _feistel)
+
+
+def find_places(indices: np.ndarray, *, rows: int, key: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `permute`: the numbers whose permutation is `indices`; int64 [n]."""
+    return _walk(indices, rows, key, _inverse)
+
+
+def _walk(numbers: np.ndarray, rows: int, key: tuple[int, ...], network: _Network) -> np.ndarray:
+    """Applies a permutation of the grid until all results are below `rows`."""
     # The grid has at least `rows` cells and at most a column more, so few results are outside.
     high = int(np.ceil(np.sqrt(rows)))
     low = -(-rows // high)
     text = ",".join(str(part) for part in key).encode()
     keys = np.frombuffer(hashlib.blake2b(text, digest_size=8 * ROUNDS).digest(), "<u8")
-    indices = _feistel(np.asarray(numbers, np.int64), high, low, keys)
+    indices = network(np.asarray(numbers, np.int64), high, low, keys)
     outside = np.flatnonzero(indices >= rows)
     while len(outside):
-        indices[outside] = _feistel(indices[outside], high, low, keys)
+        indices[outside] = network(indices[outside], high, low, keys)
         outside = outside[indices[outside] >= rows]
     return indices
 
@@ -64,6 +76,20 @@ def _feistel(numbers: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.n
             left = _add(left, _hash(right, key, np.uint64(high)), np.uint64(high))
         else:
             right = _add(right, _hash(left, key, np.uint64(low)), np.uint64(low))
+    return (left * np.uint64(low) + right).astype(np.int64)
+
+
+def _inverse(numbers: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.ndarray:
+    """The rounds of `_feistel` backwards, each of which subtracts what it added."""
+    numbers = numbers.astype(np.uint64)
+    left = numbers // np.uint64(low)
+    right = numbers - left * np.uint64(low)
+    for number, key in reversed(list(enumerate(keys))):
+        modulus = np.uint64(high if number % 2 else low)
+        if number % 2:
+            left = _add(left, modulus - _hash(right, key, modulus), modulus)
+        else:
+            right = _add(right, modulus - _hash(left, key, modulus), modulus)
     return (left * np.uint64(low) + right).astype(np.int64)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textmill.trainers.data.row_order import epoch_and_row, permute
+from textmill.trainers.data.row_order import epoch_and_row, find_places, permute
 
 
 @given(rows=st.integers(1, 3000), seed=st.integers(-(2**40), 2**40), epoch=st.integers(0, 10**9))
@@ -20,6 +20,21 @@ def test_any_size_stays_inside(rows, place, seed):
     order = permute(places, rows=rows, key=(seed, 0))
     assert ((0 <= order) & (order < rows)).all()
     assert len(set(order.tolist())) == len(places)
+
+
+@given(rows=st.integers(1, 2**62), place=st.integers(0), seed=st.integers(0, 2**32))
+def test_places_are_found_again(rows, place, seed):
+    places = np.array([0, place % rows, rows - 1])
+    order = permute(places, rows=rows, key=(seed, 1))
+    assert find_places(order, rows=rows, key=(seed, 1)).tolist() == places.tolist()
+    found = find_places(places, rows=rows, key=(seed,))
+    assert permute(found, rows=rows, key=(seed,)).tolist() == places.tolist()
+
+
+@given(rows=st.integers(1, 500), seed=st.integers(0, 2**32))
+def test_the_place_of_every_row(rows, seed):
+    order = permute(np.arange(rows), rows=rows, key=(seed,))
+    assert find_places(order, rows=rows, key=(seed,)).tolist() == list(range(rows))
 
 
 def test_pinned_order():
