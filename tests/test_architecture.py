@@ -75,6 +75,8 @@ COME_WITH = {
 }
 # The files that import `tokenizers`. The trainers know no pipelines: one of theirs encodes prompts.
 TOKENIZERS = {"pipelines/encoding/reference.py", "trainers/models/set_tokenizer.py"}
+# The file of the trainers that imports `pyarrow`, in functions: only for `trace --corpus`.
+READS_CORPORA = "trainers/use/corpus_texts.py"
 # trainers/, from the ground up, in the same way; the front door to data stands on it alone.
 ROOMS = ["data", "flags", "models", "metrics", "run", "tasks", "use"]
 FRAMEWORKS = {
@@ -181,6 +183,7 @@ def _forbidden(path: Path) -> set[str]:
     else:
         others = HEAVY["beam"] | HEAVY["pipelines"] | {"pipelines"}
         others -= {"tokenizers"} if _name(path) in TOKENIZERS else set()
+        others -= {"pyarrow"} if _name(path) == READS_CORPORA else set()
     return packages & (others | {"tests"})
 
 

@@ -19,7 +19,7 @@ Path = Union[str, "os.PathLike[str]"]
 TRAINERS = [
     module.rpartition(".")[2]
     for module in ABOUT
-    if module.startswith("trainers.") and module != "trainers.use_model"
+    if module.startswith("trainers.") and module not in ("trainers.trace", "trainers.use_model")
 ]
 
 

@@ -30,6 +30,7 @@ ABOUT: dict[str, str] = {
     "trainers.tf_classifier": "Train a text classifier (TensorFlow).",
     "trainers.tf_qa": "Train GPT-2 to answer questions (TensorFlow).",
     "trainers.poptorch_classifier": "Train a text classifier (PyTorch, IPUs).",
+    "trainers.trace": "Show documents of a step, and steps of a document.",
     "trainers.use_model": "Evaluate, export or run a trained model.",
 }
 COMMANDS = {name_of(module): module for module in ABOUT}

@@ -29,6 +29,8 @@ import numpy as np
 from textmill.schemas.errors import DataError, describe_refusal
 
 DIGEST_BYTES = 16
+# Tasks whose documents are in the shard that `shard_of` names; others are routed by a part of them.
+ROUTED_BY_DIGEST = ("mlm", "clm", "chat", "span_corruption")
 _MAGIC = b"TMrowdoc"
 _HEAD = struct.Struct("<8s5Q4B4x")
 _MOST = 4  # bytes of a number
@@ -88,6 +90,11 @@ def encode_row_documents(
         _MAGIC, rows, lists, len(document_S), len(used), step, *(c.shape[1] for c in columns)
     )
     return b"".join([head, whole[used].tobytes(), *(column.tobytes() for column in columns)])
+
+
+def shard_of(digest: bytes, shards: int) -> int:
+    """The number of the shard, of so many of a split, that has a document: see ROUTED_BY_DIGEST."""
+    return int.from_bytes(digest[8:], "big") % shards
 
 
 def largest_row_documents(rows: int, segments: int, documents: int) -> int:

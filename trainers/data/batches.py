@@ -9,18 +9,33 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import closing
 from fractions import Fraction
-from typing import Any, Dict, Generator, Iterator, Sequence, TypeVar
+from typing import Any, Dict, Generator, Iterator, NamedTuple, Sequence, TypeVar
 
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
+from textmill.trainers.data.row_order import offsets_of
 from textmill.trainers.data.stages import Stages
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
 _BYTES_A_READ = 2 << 20  # since a read costs as much as a hundred rows
 _ROWS_AN_ORDER = 8192  # since computing an order costs as much as a thousand rows
+
+
+class RowDocument(NamedTuple):
+    """A segment of a row.
+
+    Attributes:
+      row_index: of the row in the split.
+      digest: the document's hash, 16 bytes.
+      first: the document's token with which the segment begins.
+    """
+
+    row_index: int
+    digest: bytes
+    first: int
 
 
 class BatchReader(ABC):
@@ -73,6 +88,52 @@ class BatchReader(ABC):
 
         Step s of batches of B has positions s * B to s * B + B - 1. Returns int64 [n] arrays:
         `row_index`, the row's index in the split, and `epoch`.
+        """
+
+    def find_positions(
+        self, split: str, row_indices: Any, *, seed: int, stop: int, stream: int = 0
+    ) -> Batch:
+        """The inverse of `order`: where the stream reads rows, before the position `stop`.
+
+        No position is read for it; the work grows with rows and epochs. Each `stream` that is read
+        with one seed has its own order.
+
+        Returns:
+          int64 [n] arrays `position` (ascending), `row_index` and `epoch`.
+
+        Raises:
+          IndexError, TypeError: as `read`.
+        """
+        rows, count = self.row_numbers(split, row_indices), self.rows(split)
+        found = [np.zeros((3, 0), np.int64)]
+        for epoch in range(-(-stop // max(count, 1)) if len(rows) else 0):
+            at = self.offsets_of(split, rows, epoch=epoch, seed=seed, stream=stream)
+            found.append(np.stack([at + epoch * count, rows, np.full_like(rows, epoch)]))
+        return sort_positions(np.concatenate(found, axis=1), stop)
+
+    def offsets_of(
+        self, split: str, rows: np.ndarray, *, epoch: int, seed: int, stream: int
+    ) -> np.ndarray:
+        """The positions of rows in an epoch of one stream of a dataset, from 0: int64 [n]."""
+        return offsets_of(rows, rows=self.rows(split), epoch=epoch, seed=seed, stream=stream)
+
+    @abstractmethod
+    def documents_of(self, split: str, row_indices: Sequence[int]) -> list[RowDocument]:
+        """The segments of rows with their documents, in the order of the rows given.
+
+        From a bucket, the files with the documents of these rows are fetched now.
+
+        Raises:
+          DataError: a file cannot be read or is damaged.
+          IndexError, TypeError: as `read`.
+        """
+
+    @abstractmethod
+    def rows_of(self, split: str, digest: bytes) -> np.ndarray:
+        """The rows that hold a document, all masked copies of them: int64 [n], ascending.
+
+        Raises:
+          DataError: a file cannot be read or is damaged.
         """
 
     @abstractmethod
@@ -296,6 +357,13 @@ class SplitRows:
         """Identifies the rows: grain compares this on resume."""
         seed = "" if self._seed is None else f", seed {self._seed}"
         return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows{seed})"
+
+
+def sort_positions(found: np.ndarray, stop: int) -> Batch:
+    """Columns for `find_positions` of positions below `stop`, rows and epochs: int64 [3, n]."""
+    found = found[:, found[0] < stop]
+    found = found[:, np.argsort(found[0])]
+    return dict(zip(("position", "row_index", "epoch"), found))
 
 
 def _slice(batch: Batch, start: int, stop: int) -> Batch:

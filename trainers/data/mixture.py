@@ -30,7 +30,13 @@ from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import ROWS_OF
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
-from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
+from textmill.trainers.data.batches import (
+    Batch,
+    BatchReader,
+    RowDocument,
+    read_ahead,
+    sort_positions,
+)
 from textmill.trainers.data.row_order import epoch_and_row
 from textmill.trainers.data.stages import MixtureStage, Stages
 from textmill.trainers.data.turns import Course, RowShares, shares_of
@@ -236,6 +242,53 @@ class Mixture(BatchReader, Generic[Part]):
             )
             row_index[here] = own + (ends[index] - rows)
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
+
+    def find_positions(
+        self, split: str, row_indices: Any, *, seed: int | None, stop: int, stream: int = 0
+    ) -> Batch:
+        """See `BatchReader.find_positions`; a mixture has one stream, and may have a seed."""
+        own_seed = self.seed if seed is None else seed
+        rows, ends = self.row_numbers(split, row_indices), self._ends(split)
+        set_of, found = np.searchsorted(ends, rows, side="right"), [np.zeros((3, 0), np.int64)]
+        counts = self._shares.counts(stop)
+        for index in np.unique(set_of).tolist():
+            part = self.parts[index]
+            first = int(ends[index]) - part.rows(split)
+            own = part.find_positions(
+                split,
+                rows[set_of == index] - first,
+                seed=own_seed,
+                stop=sum(count.get(index, 0) for count in counts),
+                stream=index,
+            )
+            positions = self._shares.find(index, own["position"])
+            found.append(np.stack([positions, own["row_index"] + first, own["epoch"]]))
+        return sort_positions(np.concatenate(found, axis=1), stop)
+
+    def documents_of(self, split: str, row_indices: Sequence[int]) -> list[RowDocument]:
+        """See `BatchReader.documents_of`; rows as in `read`."""
+        rows, ends = self.row_numbers(split, row_indices), self._ends(split)
+        set_of, found = np.searchsorted(ends, rows, side="right"), {}
+        for index in np.unique(set_of).tolist():
+            part = self.parts[index]
+            first = int(ends[index]) - part.rows(split)
+            own: Any = np.unique(rows[set_of == index] - first)
+            for segment in part.documents_of(split, own):
+                row = segment.row_index + first
+                found.setdefault(row, []).append(segment._replace(row_index=row))
+        return [segment for row in rows.tolist() for segment in found[row]]
+
+    def rows_of(self, split: str, digest: bytes) -> np.ndarray:
+        """See `BatchReader.rows_of`; rows as in `read`."""
+        firsts = np.append(0, self._ends(split)).tolist()
+        return np.concatenate(
+            [
+                part.rows_of(split, digest) + first
+                for part, first in zip(self.parts, firsts)
+                if self._rows_of(part, split)
+            ]
+            or [np.zeros(0, np.int64)]
+        )
 
     def in_order(
         self, split: str, *, prefetch: int = 2, **batches: Any

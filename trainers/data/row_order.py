@@ -33,9 +33,24 @@ def epoch_and_row(
     indices = np.empty_like(offsets)
     for epoch in np.unique(epochs):  # two if a batch crosses into the next epoch
         here = epochs == epoch
-        key = (seed, int(epoch)) + ((stream,) if stream else ())
+        key = _key(seed, int(epoch), stream)
         indices[here] = permute(offsets[here], rows=rows, key=key)
     return epochs, indices
+
+
+def _key(seed: int, epoch: int, stream: int) -> tuple[int, ...]:
+    return (seed, epoch) + ((stream,) if stream else ())
+
+
+def offsets_of(
+    row_indices: np.ndarray, *, rows: int, seed: int, epoch: int, stream: int = 0
+) -> np.ndarray:
+    """The inverse of `epoch_and_row` in one epoch.
+
+    Returns:
+      int64 [n], for each row index the number of positions of the epoch before it.
+    """
+    return find_places(row_indices, rows=rows, key=_key(seed, epoch, stream))
 
 
 def permute(numbers: np.ndarray, *, rows: int, key: tuple[int, ...]) -> np.ndarray:

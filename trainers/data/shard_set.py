@@ -34,7 +34,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -44,25 +44,11 @@ from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, LocalFiles,
 from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import RowReader, open_rows
-from textmill.schemas.format.row_documents import RowDocuments
-from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.schemas.format.row_documents import ROUTED_BY_DIGEST, RowDocuments, shard_of
+from textmill.trainers.data.batches import Batch, BatchReader, RowDocument
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.row_order import epoch_and_row
 from textmill.trainers.data.turns import shares_of
-
-
-class RowDocument(NamedTuple):
-    """A segment of a row.
-
-    Attributes:
-      row_index: of the row in the split.
-      digest: the document's hash, 16 bytes.
-      first: the document's token with which the segment begins.
-    """
-
-    row_index: int
-    digest: bytes
-    first: int
 
 
 class ShardSet(BatchReader):
@@ -177,14 +163,7 @@ class ShardSet(BatchReader):
             return self._codec.decode_pieces(mapped.gather(shard_of, row_indices - first).piece)
 
     def documents_of(self, split: str, row_indices: Sequence[int]) -> list[RowDocument]:
-        """The segments of rows with their documents, in the order of the rows given.
-
-        From a bucket, the files with the documents of these rows are fetched now.
-
-        Raises:
-          DataError: a file cannot be read or is damaged.
-          IndexError, TypeError: as `read`.
-        """
+        """See `BatchReader.documents_of`."""
         rows, ends = self.row_numbers(split, row_indices), self._ends[split]
         found: dict[int, list[RowDocument]] = {}
         shard_of = np.searchsorted(ends, rows, side="right")
@@ -200,13 +179,13 @@ class ShardSet(BatchReader):
         return [segment for row in rows.tolist() for segment in found[row]]
 
     def rows_of(self, split: str, digest: bytes) -> np.ndarray:
-        """The rows that hold a document, all masked copies of them: int64 [n], ascending.
-
-        Raises:
-          DataError: a file cannot be read or is damaged.
-        """
+        """See `BatchReader.rows_of`."""
+        shards, ends = self._shards(split), self._ends[split].tolist()
         found = [np.zeros(0, np.int64)]
-        for file, end in zip(self._shards(split), self._ends[split].tolist()):
+        numbers: Sequence[int] = range(len(shards))
+        if self.schema.task in ROUTED_BY_DIGEST and shards:
+            numbers = [shard_of(digest, len(shards))]
+        for file, end in ((shards[number], ends[number]) for number in numbers):
             found.append(self._row_documents(file).rows_of(digest) + end - (file.rows or 0))
         return np.concatenate(found)
 

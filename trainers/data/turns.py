@@ -75,6 +75,27 @@ class Course:
             own[here] = in_stage + np.array(before, np.int64)[place]
         return set_index, own
 
+    def find(self, index: int, own: np.ndarray) -> np.ndarray:
+        """The inverse of `take`: the positions that read these of a dataset's own stream.
+
+        Args:
+          index: of the dataset.
+          own: integers [n], positions in its own stream that some stage reads; see `counts`.
+
+        Returns:
+          int64 [n].
+        """
+        own = np.asarray(own, np.int64)
+        positions = np.empty_like(own)
+        before = np.array([counts.get(index, 0) for counts in self._before], np.int64)
+        stage_of = np.searchsorted(before, own, side="right") - 1
+        for number in np.unique(stage_of):
+            here, (start, shares) = np.flatnonzero(stage_of == number), self.stages[number]
+            place = [*shares].index(index)
+            in_stage = give_turns(place, own[here] - before[number], self._turns[number])
+            positions[here] = start + in_stage
+        return positions
+
     def counts(self, rows: int) -> list[dict[int, int]]:
         """The rows of each dataset in each stage, of the first `rows` rows of the stream."""
         ends = [*(stage.start for stage in self.stages[1:]), rows]
@@ -146,6 +167,26 @@ def take_turns(
         waiting = waiting[~takes]
     own[waiting] = left[waiting]
     return set_index, own
+
+
+def give_turns(place: int, own: np.ndarray, turns: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The inverse of `take_turns`: the positions of a stream that a dataset takes.
+
+    Args:
+      place: index of the dataset among those that take turns.
+      own: int64 [n], positions in its own stream.
+      turns: as of `take_turns`.
+
+    Returns:
+      int64 [n].
+    """
+    positions = own
+    if place < len(turns):
+        part, whole = turns[place]
+        positions = -(-whole * (2 * own + 1) // (2 * part)) - 1
+    for part, whole in reversed(turns[:place]):  # the positions that it leaves to the others
+        positions = whole * (2 * positions + 1) // (2 * (whole - part))
+    return positions
 
 
 def count_turns(rows: int, turns: Sequence[tuple[int, int]]) -> list[int]:

@@ -15,6 +15,7 @@ from textmill.schemas.commands.terminal import say, visible
 METRICS = "metrics.jsonl"
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal
 LOG_SECONDS = 10.0  # between lines in a log file
+_FEW_BYTES = 1 << 16  # of a metrics file, many lines
 WINDOW_SECONDS = 10.0  # that rates are over
 WINDOW_STEPS = 8  # or over these, if they take longer
 
@@ -107,6 +108,44 @@ def each_metrics(path: str) -> Iterator[dict[str, Any]]:
             if line.endswith("\n"):
                 values = json.loads(line)
                 yield {name: math.nan if v is None else v for name, v in values.items()}
+
+
+def train_lines(path: str, first: int, last: int) -> Iterator[dict[str, Any]]:
+    """The lines of the training steps from `first` to `last`, found by bisection.
+
+    Steps ascend in a metrics file. There are no lines without a file.
+    """
+    if not os.path.exists(path):
+        return
+    with open(path, "rb") as file:
+        start, stop = 0, file.seek(0, os.SEEK_END)
+        while stop - start > _FEW_BYTES:  # all lines before `start` are of earlier steps
+            middle = (start + stop) // 2
+            file.seek(middle)
+            file.readline()
+            begin, step = file.tell(), _step_of(file.readline())
+            if step is None or step >= first:
+                stop = middle
+            else:
+                start = begin
+        file.seek(start)
+        for line in file:
+            step = _step_of(line) if line.endswith(b"\n") else None
+            if step is None or step > last:
+                return
+            values = json.loads(line)
+            if step >= first and values["kind"] == "train":
+                yield {name: math.nan if v is None else v for name, v in values.items()}
+
+
+def last_step(path: str) -> int:
+    """The step of the last whole line of a metrics file; 0 without one."""
+    if not os.path.exists(path):
+        return 0
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _FEW_BYTES))
+        steps = [_step_of(line) for line in file.read().split(b"\n")[:-1]]
+    return max((step for step in steps if step is not None), default=0)
 
 
 class Rate(NamedTuple):

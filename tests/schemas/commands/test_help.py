@@ -24,6 +24,7 @@ KINDS = {
     "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",
     "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
+    "trainers.trace": "textmill.trainers.use.trace_flags:TraceFlags",
     "trainers.use_model": "textmill.trainers.use.use_flags:UseFlags",
 }
 UNSHOWN = {"directory", "directories", "run"}  # have no dashes, or are set by Textmill

@@ -118,3 +118,34 @@ def test_far_out_in_the_last_stage(course, start):
     part = course.take(np.arange(start + 50, start + 90))
     for one, other in zip(whole, part, strict=True):
         assert one[50:].tolist() == other.tolist() and (one >= 0).all()
+
+
+@given(
+    weights=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4),
+    lengths=st.lists(st.integers(1, 40), min_size=4, max_size=4),
+)
+def test_positions_are_found_again(weights, lengths):
+    """For every dataset of every stage, those without a share in some stages too."""
+    stages, start = [], 0
+    for parts, length in zip(weights, lengths, strict=False):
+        shares = {n: Fraction(part, sum(parts)) for n, part in enumerate(parts) if part}
+        if shares:
+            stages.append(RowShares(start, shares))
+            start += length
+    if not stages:
+        return
+    course, positions = Course(stages), np.arange(start + 20)
+    set_index, own = course.take(positions)
+    for index in course.sets:
+        here = set_index == index
+        assert course.find(index, own[here]).tolist() == positions[here].tolist()
+
+
+def test_far_positions_are_found_again():
+    """Where products of numbers are the largest."""
+    course = Course([RowShares(0, dict(enumerate(shares_of("abc", [1, 999_998, 1]))))])
+    positions = np.arange(4 * 10**12 - 3, 4 * 10**12)
+    set_index, own = course.take(positions)
+    for index in np.unique(set_index).tolist():
+        here = set_index == index
+        assert course.find(index, own[here]).tolist() == positions[here].tolist()

@@ -3,7 +3,8 @@ import pytest
 
 from tests.tools.shard_factory import write_mlm_set
 from textmill.trainers.data.shard_set import ShardSet
-from textmill.trainers.data.trace import (
+from textmill.trainers.data.shards_value import open_shards
+from textmill.trainers.data.sightings import (
     Sighting,
     documents_of_step,
     rows_of_step,
@@ -46,3 +47,37 @@ def test_documents_of_a_step(tmp_path):
         [row] = shards.rows_of("train", digest).tolist()
         assert row in batch["row_index"]
         assert tokens in np.bincount(segments[batch["row_index"].tolist().index(row)])[1:]
+
+
+def test_mixtures_invert_their_order(tmp_path):
+    """Weights and stages, each with rows of all datasets, over epochs of the smallest."""
+    for number, rows in enumerate((7, 12, 20)):
+        write_mlm_set(tmp_path / str(number), train=rows, seed=number)
+    names = [str(tmp_path / str(number)) for number in range(3)]
+    weighted = ",".join(f"{name}:{weight}" for name, weight in zip(names, (5, 1, 2), strict=True))
+    staged = ",".join(f"{name}={path}" for name, path in zip("abc", names, strict=True))
+    stages = "0:a=0.5,b=0.5;3:c=1;9:a=0.2,c=0.8"
+    for mixture in (
+        open_shards(weighted, seed=4),
+        open_shards(staged, seed=4, stages=stages, batch_size=5, stage_shares="rows"),
+    ):
+        order = mixture.order("train", np.arange(90), seed=4)
+        rows = mixture.rows("train")
+        found = mixture.find_positions("train", range(rows), seed=4, stop=90)
+        assert found["position"].tolist() == list(range(90))
+        for name in ("row_index", "epoch"):
+            assert found[name].tolist() == order[name].tolist()
+        for row in (0, 6, 7, 18, 19, rows - 1):
+            due = np.flatnonzero(order["row_index"] == row)
+            one = mixture.find_positions("train", [row], seed=4, stop=90)
+            assert one["position"].tolist() == due.tolist()
+            [segment, *_] = mixture.documents_of("train", [row])
+            assert segment.row_index == row
+            assert row in mixture.rows_of("train", segment.digest)
+        both = mixture.documents_of("train", [19, 3, 19])
+        assert both == [
+            *mixture.documents_of("train", [19]),
+            *mixture.documents_of("train", [3]),
+            *mixture.documents_of("train", [19]),
+        ]
+    assert mixture.find_positions("train", [], seed=4, stop=90)["position"].tolist() == []
