@@ -40,7 +40,7 @@ HEAVY = {
 FLOORS = [
     {"configs", "host"},
     {"readers", "rows"},
-    {"user_filter"},
+    {"linear_model", "user_filter"},
     {"writers"},
     {"encoding"},
     {"input_options"},

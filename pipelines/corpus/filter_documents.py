@@ -128,6 +128,7 @@ def apply_rules(
     observed: Observed = {}
     hits: list[tuple[int, Hit]] = []
     measured: dict[int, tuple[Any, Any]] = {}
+    added: dict[str, pa.Array] = {}
     is_edited = False
     for rule in rules:
         fields = [columns[role].take(pa.array(left)) for role in rule.roles]
@@ -147,6 +148,7 @@ def apply_rules(
                 limit = np.array([None, *(rule.limits or [None] * len(rule.reasons))])[reason]
             values = zip(judged.measured[dropped].tolist(), limit[dropped].tolist(), strict=True)
             measured |= dict(zip(left[dropped].tolist(), values, strict=True))
+        added = {name: column.filter(kept) for name, column in {**added, **judged.added}.items()}
         left, before = left[reason == 0], text.filter(kept)
         text = before if after is None else after.filter(kept)
         add_observed(observed, judged.observed)
@@ -161,6 +163,8 @@ def apply_rules(
     columns = columns.take(pa.array(left)) if reasons else columns
     if is_edited:
         columns = columns.set_column(0, "text", text)
+    for name, column in added.items():
+        columns = columns.append_column(name, column)
     return Applied(left, columns, reasons, observed, tuple(hits), measured)
 
 

@@ -13,6 +13,7 @@ from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.corpus.rules.language import Language
 from textmill.pipelines.corpus.rules.limits import FineWeb, Gopher
 from textmill.pipelines.corpus.rules.pii import Pii
+from textmill.pipelines.corpus.rules.quality_model import QualityModel
 from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, papers_numbers
 from textmill.pipelines.corpus.rules.sizes import Sizes
 from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
@@ -48,6 +49,7 @@ class Filters:
     fineweb: Row[FineWeb] = FineWeb()
     decontamination: Row[Decontamination] = Decontamination()
     pii: Row[Pii] = Pii()
+    quality_model: Row[QualityModel] = QualityModel()
 
     filter: FilterFlag = ""
 
@@ -71,6 +73,10 @@ class Filters:
             group = getattr(self, row.name)
             if isinstance(group, RuleGroup):
                 yield row.name, group.of_paper() if row.name in (self.quality or ()) else group
+
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns of numbers, float32, that rules add to the documents."""
+        return tuple(name for _, group in self.groups() for name in group.added())
 
     def check_roles(self, roles: Iterable[str]) -> None:
         """Checks that documents have the fields that rules need besides the text.

@@ -13,11 +13,11 @@ from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.near_duplicates.one_partition import find_near
 from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
-from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch
+from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch, no_rows
 from textmill.pipelines.corpus.partition_files import encode_documents
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.readers.documents import Documents, no_documents
+from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.example_batch import to_stream
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import Sample
@@ -45,7 +45,8 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
     clock.add("reading", sample.cpu_seconds * share, sample.seconds * share)
     dropped: Counter[str] = Counter()
     pieces = _clean(options.filters, sample.pieces, clock, dropped)
-    empty = make_batch(no_documents(options.source.roles), keep_source=options.keep_source)
+    added = options.filters.added()
+    empty = no_rows(options.source.roles, added, keep_source=options.keep_source)
     with clock.part("partitions"):
         batches = [make_batch(piece, keep_source=options.keep_source) for piece in pieces]
         streams = [to_stream(batch) for whole in batches for _, batch in cut_batch(whole, 1)]

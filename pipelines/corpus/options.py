@@ -53,6 +53,7 @@ HELP = Help(
         "Output: the corpus": "output file_format num_files keep_source",
         "Filters: which documents stay": "normalize quality language sizes url_blocklist filter "
         "keep_rejects",
+        "Quality by a model: scores that are learned": "quality_model",
         "Gopher: rules for English (Rae et al. 2021), all set by --quality=gopher": "gopher",
         "C4: rules for English (Raffel et al. 2020), all set by --quality=c4": "c4",
         "FineWeb: rules for English (Penedo et al. 2024), all set by --quality=fineweb": "fineweb",
@@ -206,7 +207,7 @@ class CorpusOptions:
     def _refuse_taken_names(self) -> None:
         """Refuses columns that the corpus, or its list of filtered documents, already has."""
         filtered = _OF_FILTERED if self.filters.keep_rejects else ()
-        taken = {*_OWN_COLUMNS, *filtered}
+        taken = {*_OWN_COLUMNS, *self.filters.added(), *filtered}
         for kept in self.keep_fields:
             if kept.name in taken:
                 where = "rejects/filtered.jsonl" if kept.name in filtered else "the corpus"
@@ -242,7 +243,8 @@ class CorpusOptions:
     def columns(self) -> tuple[str, ...]:
         """The columns of the corpus, in order."""
         kept = [role.name for role in self.roles[1:]]
-        return ("id", "text", *kept, *(("file", "record") if self.keep_source else ()))
+        source = ("file", "record") if self.keep_source else ()
+        return ("id", "text", *kept, *self.filters.added(), *source)
 
     def parameters(self) -> dict[str, Any]:
         """Settings that decide the content of the corpus besides the input, by flag."""

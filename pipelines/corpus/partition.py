@@ -14,6 +14,7 @@ A batch has one row for each document, with the columns
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.near_duplicates.rows import differs
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.readers.documents import Documents, Role, no_documents
 from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from textmill.pipelines.rows.routing import content_digests
@@ -53,6 +54,17 @@ def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
     columns["words"] = pa.array(count_words(documents.text))
     columns["copies"] = pa.array(np.ones(len(documents.text), np.int64))
     return join_equal(pa.record_batch(columns))
+
+
+def no_rows(
+    roles: tuple[Role, ...], added: tuple[str, ...], *, keep_source: bool
+) -> pa.RecordBatch:
+    """A batch without documents, whose rules add these columns."""
+    documents = no_documents(roles)
+    columns = documents.columns
+    for name in added:
+        columns = columns.append_column(name, pa.array([], pa.float32()))
+    return make_batch(replace(documents, columns=columns), keep_source=keep_source)
 
 
 def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -48,6 +48,7 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
     words = batch["words"].to_numpy()
     kept = [role.name for role in job.source.roles[1:]]
     filled = {name: int(np.count_nonzero(text_lengths(batch[name]))) for name in kept}
+    filled |= dict.fromkeys(job.filters.added(), len(batch))
     counts = FileStatistics(
         documents=len(batch),
         text_bytes=int(text_lengths(batch["text"]).sum()),
@@ -56,7 +57,7 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
     return CorpusReport(
         files=(stage_file(job.staging, name, DOCUMENTS, content, len(batch)),),
         statistics=CorpusStatistics(
-            observed={FILLED: filled} if kept else {},
+            observed={FILLED: filled} if filled else {},
             files={name: counts},
             lengths=bins_of(words),
         ),

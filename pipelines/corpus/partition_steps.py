@@ -15,7 +15,7 @@ from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs,
 from textmill.pipelines.corpus.partition import (
     cut_batch,
     gather,
-    make_batch,
+    no_rows,
     read_partition,
     stage_partition,
 )
@@ -25,7 +25,6 @@ from textmill.pipelines.corpus.partition_files import (
     write_documents,
 )
 from textmill.pipelines.corpus.shuffles import Shuffle
-from textmill.pipelines.readers.documents import no_documents
 from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.steps import KeyedStep, count, tag_of
 
@@ -58,7 +57,8 @@ class Stage(_Step):
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes exact duplicates and sorts."""
         job = self._job
-        batch = make_batch(no_documents(job.source.roles), keep_source=job.keep_source)
+        added = job.filters.added()
+        batch = no_rows(job.source.roles, added, keep_source=job.keep_source)
         batch = gather(streams, batch)
         self.add(_drop_equal(batch))
         if job.is_staged:

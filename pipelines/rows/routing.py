@@ -130,7 +130,7 @@ def json_of(column: pa.Array, *, in_ascii: bool = True) -> pa.LargeStringArray:
         return _together(*parts, "}")
     if pt.is_string(column.type) or pt.is_large_string(column.type):
         return _json_strings(column.cast(pa.large_string()), in_ascii)
-    if pt.is_integer(column.type) or pt.is_boolean(column.type):
+    if pt.is_primitive(column.type):  # finite numbers, true and false
         return column.cast(pa.large_string())
     raise TypeError(f"values of type {column.type} have no JSON here")
 

@@ -8,7 +8,7 @@ the field: `gopher:min_words`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -35,6 +35,7 @@ class Judged:
       hits: (number of the document, overlap with an evaluation text).
       measured: [n], the number or word by which each document was judged.
       limit: [n], what the measured values are compared to, if it differs between documents.
+      added: further columns of the documents, by name; see `RuleGroup.added`.
     """
 
     reason: np.ndarray
@@ -43,6 +44,7 @@ class Judged:
     hits: tuple[tuple[int, Hit], ...] = ()
     measured: np.ndarray | None = None
     limit: np.ndarray | None = None
+    added: Mapping[str, pa.Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,10 @@ class RuleGroup(ABC):
     def roles(self) -> dict[str, str]:
         """Fields that the rules need besides the text -> the flag that needs each."""
         return {}
+
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns of numbers, float32, that the rules add to the documents."""
+        return ()
 
     def settings(self) -> dict[str, Any]:
         """Values of the flags that are not None, by name."""

@@ -20,6 +20,7 @@ TESTS = [
     "encoding/test_tokenizer_types.py",
     "encoding/test_normal_text.py",
     "encoding/test_word_pieces.py",
+    "linear_model/test_scores.py",
     "readers/test_block_features.py",
     "readers/test_json_texts.py",
     "readers/test_main_text.py",

@@ -102,5 +102,6 @@ def test_columns_of_other_types_are_json_too():
     )
     found = json_of(pa.array([*messages, *messages], kind).slice(1, 3)).to_pylist()
     assert found == [json.dumps(value) for value in [[], *messages]]
-    with pytest.raises(TypeError, match="double have no JSON"):
-        json_of(pa.array([1.5]))
+    assert json_of(pa.array([1.5, 0.1, 1e-7], pa.float32())).to_pylist() == ["1.5", "0.1", "1e-7"]
+    with pytest.raises(TypeError, match="binary have no JSON"):
+        json_of(pa.array([b"x"]))

@@ -1,0 +1,1 @@
+"""Linear models of text in fastText's form: their files, scores and training."""
