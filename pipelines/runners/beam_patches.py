@@ -19,6 +19,8 @@ from apache_beam.runners.portability.fn_api_runner import execution, fn_runner, 
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils import interactive_utils, thread_pool_executor
 
+from textmill.pipelines.runners.beam_sampler import sample_often
+
 _PARTS = 32  # of a worker's share of the elements: the smallest bundle
 
 
@@ -114,6 +116,7 @@ def patch_beam() -> None:
 
     The flush interval of the local runner is set to 0, which means when a buffer is full or closed.
     """
+    sample_often()
     portable_runner.JobServiceHandle = _PatientHandle
     fn_runner.ParallelBundleManager = _EvenBundles
     # Workers in threads of this process print the failure of a bundle, and report it, too. After a

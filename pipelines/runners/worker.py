@@ -32,6 +32,9 @@ if __name__ == "__main__":
     end_with(int(os.environ[LAUNCHER]))
     with leave_out(*NOT_LOCAL, "IPython"):
         from apache_beam.runners.worker import sdk_worker_main
+
+        from textmill.pipelines.runners.beam_sampler import sample_often
     leave_out_pandas()
+    sample_often()
     sdk_worker_main.main(sys.argv)
     leave_at_once(0)
