@@ -47,7 +47,7 @@ FLOORS = [
     {"runners", "tasks"},
     {"inspection"},
     {"inspection/checks", "inspection/report"},
-    {"corpus"},
+    {"corpus", "quality"},
     {"shards", "tokenizer"},
     {"preflight"},
 ]

@@ -413,6 +413,13 @@ def list_features(
 
 
 @inner
+def find_end(entries, bounds, slots):
+    """The number of the entry `</s>`, -1 if there is none."""
+    code = _hash_bytes(_EOS_BYTES, 0, len(_EOS_BYTES))
+    return _find(_EOS_BYTES, 0, len(_EOS_BYTES), code, entries, bounds, slots)
+
+
+@inner
 def most_features(size, settings):
     """The maximum number of features of a text of so many bytes, and of its words."""
     words = size // 2 + 2
@@ -440,8 +447,7 @@ def sum_rows(data, texts, entries, bounds, slots, pruned, settings, rows, sums, 
         longest = max(longest, texts[text + 1] - texts[text])
     most, words = most_features(longest, settings)
     features, codes = np.empty(most, np.int32), np.empty(words, np.int32)
-    eos = _hash_bytes(_EOS_BYTES, 0, len(_EOS_BYTES))
-    end = _find(_EOS_BYTES, 0, len(_EOS_BYTES), eos, entries, bounds, slots)
+    end = find_end(entries, bounds, slots)
     for text in range(len(counts)):
         used = list_features(
             data,

@@ -23,6 +23,7 @@ ABOUT: dict[str, str] = {
     "pipelines.build_shards": "Tokenize and pack text into a dataset of shards.",
     "pipelines.verify": "Check datasets and corpora against their metadata.",
     "pipelines.inspect_shards": "Show rows of a dataset as text, and its counts.",
+    "pipelines.train_quality_model": "Train a model of quality for build_corpus.",
     "pipelines.export": "Convert a dataset to Parquet, JSONL, Arrow or MDS.",
     "pipelines.demo": "Run all steps on a small text, in a few minutes.",
     "trainers.flax_mlm": "Train RoBERTa, BERT or ELECTRA's generator (JAX).",

@@ -11,11 +11,11 @@ import tyro
 
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.linear_model.scores import LinearModel, load_model
+from textmill.pipelines.linear_model.training import GOOD
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError, flag
 
 COLUMN = "quality"
-GOOD = "good"  # the label of good documents in models of train_quality_model
 _REASON = "quality_model:low"
 
 

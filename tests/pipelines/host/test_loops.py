@@ -21,6 +21,7 @@ TESTS = [
     "encoding/test_normal_text.py",
     "encoding/test_word_pieces.py",
     "linear_model/test_scores.py",
+    "linear_model/test_training.py",
     "readers/test_block_features.py",
     "readers/test_json_texts.py",
     "readers/test_main_text.py",

@@ -22,6 +22,7 @@ KINDS = {
     "pipelines.train_tokenizer": "textmill.pipelines.tokenizer.options:TokenizerOptions",
     "pipelines.verify": "textmill.pipelines.inspection.options:VerifyOptions",
     "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",
+    "pipelines.train_quality_model": "textmill.pipelines.quality.options:QualityOptions",
     "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
     "trainers.trace": "textmill.trainers.use.trace_flags:TraceFlags",

@@ -1,0 +1,1 @@
+"""train_quality_model: labelled documents to a model of quality, and its evaluation."""

@@ -1,0 +1,20 @@
+"""Labelled documents -> a model of quality: `python -m pipelines.train_quality_model --help`."""
+
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.quality.options import HELP, QualityOptions
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.schemas.commands.options import parse_options
+
+# Imports pyarrow and the readers.
+train_model = import_later("textmill.pipelines.quality.run:train_model")
+
+
+def main(argv: list[str]) -> None:
+    """Trains the model of a command line."""
+    options: QualityOptions = parse_options(argv, HELP, QualityOptions)
+    leave_out_pandas()
+    train_model(options)
+
+
+if __name__ == "__main__":
+    run_entry(main)
