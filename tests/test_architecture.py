@@ -64,6 +64,7 @@ READS_STORES = {"lock", "object_store", "set_files"}
 # retries, the flags and the display of a process.
 KNOW_REQUESTS = {"store", "set_files", "s3_flags", "steps"}
 STORE_PACKAGES = {"aiohttp", "fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
+STORE_PACKAGES |= {"xxhash"}
 # Packages that are imported, and come with another that setup.py names.
 COME_WITH = {
     "aiohttp": "gcsfs",

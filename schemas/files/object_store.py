@@ -1,12 +1,12 @@
 """Sends requests to object stores, again while they or the network fail.
 
 `schemas.files.store` reads and writes files with it. Only this module uses fsspec: gcsfs for gs://,
-s3fs for s3://, and any other protocol whose package is installed. It retries temporary failures,
-reports after 5 s what it waits for, and gives up with an error after one to two minutes. Requests
-to s3:// are retried here one by one, by no other layer; gcsfs retries those to gs:// itself. The
-packages find endpoints and credentials themselves, except Google's default credentials, which are
-loaded here: if their token cannot be renewed, gcsfs waits five minutes without a message, and then
-reads without credentials.
+s3fs for s3://, huggingface_hub for hf://, and any other protocol whose package is installed. It
+retries temporary failures, reports after 5 s what it waits for, and gives up with an error after
+one to two minutes. Requests to s3:// are retried here one by one, by no other layer; gcsfs retries
+those to gs:// itself. The packages find endpoints and credentials themselves, except Google's
+default credentials, which are loaded here: if their token cannot be renewed, gcsfs waits five
+minutes without a message, and then reads without credentials.
 
 Python 3.8 syntax.
 """
@@ -229,13 +229,15 @@ def package_of(url: str) -> Any:
             return GCSFileSystem
         return _fsspec().get_filesystem_class(protocol)
     except ImportError as error:
-        remedy = f"pip install '/path/to/textmill[{kind}]'" if kind else f"install it ({error})"
+        extra = kind or ("hf" if protocol in ("hf", "http", "https") else "")
+        remedy = f"pip install '/path/to/textmill[{extra}]'" if extra else f"install it ({error})"
         raise UsageError(
             f"{url}: the package that reads {protocol}:// is not installed: {remedy}"
         ) from error
     except ValueError as error:
         raise UsageError(
-            f"{url}: no package reads {protocol}://; use a directory, gs:// or s3://"
+            f"{url}: no package reads {protocol}://; use a directory, gs://, s3://, "
+            "hf:// or https://"
         ) from error
 
 
@@ -260,6 +262,8 @@ def _file_system(url: str) -> Any:
         options["token"] = _google_credentials(url) or "anon"
     if kind == "gs":
         options.setdefault("requests_timeout", _stalls())
+    if _protocol_of(url) in ("http", "https"):
+        options.setdefault("client_kwargs", {"timeout": _stalls()})
     if kind == "s3":
         own = {"read_timeout": STALL_SECONDS, "retries": {"total_max_attempts": 1}}
         options["config_kwargs"] = {**own, **options.get("config_kwargs", {})}

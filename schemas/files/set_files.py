@@ -13,6 +13,7 @@ download a file once.
     CACHE/.lock                     held while files are removed to make room
     CACHE/<sha256 of a manifest>/   the downloaded files of a dataset
         train-00000-of-00004.tfrecord ...
+        pieces/                     downloaded pieces of shards, see `schemas.files.piece_files`
         *.part                      downloads that are in progress or interrupted
         .locks/                     a lock for each downloaded file
 
@@ -51,10 +52,11 @@ from textmill.schemas.format.manifest import (
 from textmill.schemas.typed_json import MAX_BYTES, read_bounded
 
 CACHE_GIGABYTES = 100.0  # default of --cache_gigabytes
-PIECE_BYTES = 8 << 20  # size of a request, the most that an interruption loses
+REQUEST_BYTES = 8 << 20  # size of a request, the most that an interruption loses
 THREADS = 4  # that download in the background
 TRIES = 3  # of a download with wrong bytes
 _PART, _LOCKS = ".part", ".locks"
+PIECES = "pieces"  # the folder of a dataset for pieces of its shards
 _LOCK_SECONDS = 60.0  # enough for another process to delete files
 
 
@@ -99,7 +101,7 @@ class Cache:
         return path
 
     def make_room(self, key: str, needed: int, missing: int, *, name: str) -> None:
-        """Removes the least recently used files of other datasets until there is room.
+        """Removes the least recently used pieces, and files of other datasets, until there is room.
 
         Args:
           key: the key of the dataset.
@@ -114,14 +116,19 @@ class Cache:
         folder, bound = self.folder(key), self.gigabytes * 1e9
         with self._refusals(), _lock(os.path.join(self.directory, ".lock"), _LOCK_SECONDS):
             files = list(_cached(os.path.dirname(folder)))
-            others = [file for file in files if not file.path.startswith(folder + os.sep)]
+            pieces = os.path.join(folder, PIECES, "")
+            others = [
+                file
+                for file in files
+                if file.path.startswith(pieces) or not file.path.startswith(folder + os.sep)
+            ]
             taken = sum(file.bytes for file in others)
             own = max(needed, sum(file.bytes for file in files) - taken)
             if own > bound:
                 raise DataError(
                     f"{name} needs {_gb(needed)} of the cache in {self.directory}, whose limit is "
-                    f"{_gb(bound)}: training reads all shards in random order; raise "
-                    f"{flag('cache_gigabytes')}, or build a dataset with fewer rows"
+                    f"{_gb(bound)}: raise {flag('cache_gigabytes')}, or read it in windows, which "
+                    f"need little of it ({flag('order', 'window')})"
                 )
             surplus, free = own + taken - bound, shutil.disk_usage(folder).free
             for file in sorted(others):
@@ -175,20 +182,70 @@ def _cached(directory: str) -> Iterator[_Cached]:
                     yield _Cached(status.st_mtime, status.st_size, path)
 
 
+def mark_used(path: str) -> None:
+    """Marks a file of a cache as the most recently used."""
+    with suppress(OSError):  # it may belong to another user
+        os.utime(path)
+
+
 def _gb(count: float) -> str:
     return f"{count / 1e9:,.3g} GB" if count >= 1e8 else f"{count / 1e6:,.3g} MB"
+
+
+class FilePart(NamedTuple):
+    """A file of a dataset or a piece of a shard: it is downloaded and checked at once.
+
+    Attributes:
+      path: of the file, in the dataset.
+      bytes: of the part.
+      sum: the hash of its bytes, hexadecimal: a file's sha256, a piece's XXH3-64.
+      begin: where it begins; None for a whole file.
+    """
+
+    path: str
+    bytes: int
+    sum: str
+    begin: int | None = None
+
+    def hasher(self) -> Any:
+        """A new hash of the kind of `sum`."""
+        if self.begin is None:
+            return hashlib.sha256()
+        # Imported here: reading a directory does not need the package.
+        from xxhash import xxh3_64
+
+        return xxh3_64()
+
+    def is_in(self, local: str) -> bool:
+        """Whether a local file has these bytes."""
+        digest = self.hasher()
+        with open(local, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                digest.update(chunk)
+        return digest.hexdigest() == self.sum
+
+    def __str__(self) -> str:
+        """Its name in errors, after the directory."""
+        if self.begin is None:
+            return self.path
+        return f"{self.path} (bytes {self.begin:,} to {self.begin + self.bytes:,})"
+
+
+def whole_file(file: ManifestFile) -> FilePart:
+    """All of a file."""
+    return FilePart(file.path, file.bytes, file.sha256)
 
 
 class WrongFile(DataError):
     """A file that differs from the manifest.
 
     Attributes:
-      found: its actual size and sha256.
+      found: its actual size and sum.
     """
 
-    def __init__(self, message: str, size: int, sha256: str):
+    def __init__(self, message: str, size: int, found_sum: str):
         super().__init__(message)
-        self.found = (size, sha256)
+        self.found = (size, found_sum)
 
 
 class MissingFile(DataError):
@@ -337,11 +394,44 @@ class CachedFiles:
         if path in self._good and self._is_whole(file):
             return local
         self.reserve([path])
-        with self._cache.file_lock(self._key, path):
-            if not self._is_as_published(file, local):
-                self._download(file, local)
+        self.bring(whole_file(file), local, lock=path)
         self._good.add(path)
         return local
+
+    def bring(self, part: FilePart, local: str, *, lock: str) -> int:
+        """Downloads a file or a piece unless it is at its local path; returns the bytes downloaded.
+
+        Args:
+          part: what is downloaded.
+          local: its path in the cache.
+          lock: the name of the lock that all processes take for it.
+
+        Raises:
+          DataError: as `fetch`.
+        """
+        with self._cache.file_lock(self._key, lock):
+            if self._is_as_published(part, local):
+                return 0
+            self._download(part, local)
+            return part.bytes
+
+    def make_room(self, ahead: int) -> None:
+        """Makes room for so many bytes of pieces; raises as `reserve`."""
+        whole = sum(self._listed[path].bytes for path in self._reserved.copy())
+        self._cache.make_room(self._key, whole + ahead, ahead, name=self.directory)
+
+    @property
+    def bound(self) -> float:
+        """The most bytes that the cache may hold."""
+        return self._cache.gigabytes * 1e9
+
+    def check_room(self, needed: int) -> None:
+        """Raises DataError if the cache can never hold so many bytes of pieces."""
+        if needed > self.bound:
+            raise DataError(
+                f"{self.directory} needs {_gb(needed)} of the cache in {self._cache.directory}, "
+                f"whose limit is {_gb(self.bound)}: raise {flag('cache_gigabytes')}"
+            )
 
     def prefetch(self, paths: Sequence[str]) -> None:
         """Downloads files in the background, in this order, before those requested earlier.
@@ -373,7 +463,7 @@ class CachedFiles:
             return
         with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
             local = os.path.join(folder, os.path.basename(path))
-            self._download(file, local)
+            self._download(whole_file(file), local)
             yield local
 
     def check_sizes(self) -> None:
@@ -415,74 +505,79 @@ class CachedFiles:
         except OSError:
             return False
 
-    def _is_as_published(self, file: ManifestFile, local: str) -> bool:
+    def _is_as_published(self, part: FilePart, local: str) -> bool:
         """Whether the file in the cache can be used; removes it if it was changed."""
-        if not os.path.exists(local):
-            return False
-        if self._is_whole(file) and (not self._verify or store.sha256(local) == file.sha256):
-            with suppress(OSError):  # the file may belong to another user
-                os.utime(local)  # marks it as the most recently used
-            return True
-        os.unlink(local)
+        try:
+            is_whole = os.path.getsize(local) == part.bytes
+            if is_whole and (not self._verify or part.is_in(local)):
+                mark_used(local)
+                return True
+            os.unlink(local)
+        except FileNotFoundError:  # or another process has just removed it to make room
+            pass
+        except OSError as error:
+            raise describe_refusal(local, error) from error
         return False
 
-    def _download(self, file: ManifestFile, local: str) -> None:
-        """Downloads a file to a temporary name, checks it, and renames it."""
+    def _download(self, part: FilePart, local: str) -> None:
+        """Downloads a file or a piece to a temporary name, checks it, and renames it."""
         may_pass = (WrongFile, FileNotFoundError)
         try:
             object_store.retry(
-                lambda: self._fill(file, local), lambda error: isinstance(error, may_pass), TRIES
+                lambda: self._fill(part, local), lambda error: isinstance(error, may_pass), TRIES
             )
         except OSError as error:
             raise DataError(
-                f"{self.directory}/{file.path} cannot be stored on this machine: {error}; free "
+                f"{self.directory}/{part} cannot be stored on this machine: {error}; free "
                 f"some space, or use another {flag('cache_dir')}"
             ) from error
 
-    def _fill(self, file: ManifestFile, local: str) -> None:
+    def _fill(self, part: FilePart, local: str) -> None:
         """Starts or resumes a download.
 
         Raises:
           WrongFile: it differs from the manifest, and was deleted.
           FileNotFoundError: another process has removed it to make room.
         """
-        url, digest, part = f"{self.directory}/{file.path}", hashlib.sha256(), local + _PART
+        url, digest, partial = f"{self.directory}/{part.path}", part.hasher(), local + _PART
         os.makedirs(os.path.dirname(local), exist_ok=True)
-        with open(part, "ab+") as out:
+        with open(partial, "ab+") as out:
             out.seek(0)
             for chunk in iter(lambda: out.read(1 << 20), b""):
                 digest.update(chunk)
             size = out.tell()
-            while size < file.bytes:
-                stop = min(size + PIECE_BYTES, file.bytes)
+            while size < part.bytes:
+                stop = min(size + REQUEST_BYTES, part.bytes)
                 # One more byte at the end detects a file that is too long.
+                more = part.begin is None and stop == part.bytes
                 try:
-                    piece = store.read(url, size, stop - size + (stop == file.bytes))
+                    content = store.read(url, (part.begin or 0) + size, stop - size + more)
                 except FileNotFoundError as error:
-                    os.unlink(part)
+                    os.unlink(partial)
                     raise MissingFile(
                         f"{url} is missing, although {MANIFEST} lists it: copy or build the "
                         "dataset again"
                     ) from error
-                out.write(piece)
-                digest.update(piece)
-                size += len(piece)
+                out.write(content)
+                digest.update(content)
+                size += len(content)
                 if size != stop:
                     break
-        sha256 = digest.hexdigest()
-        if (size, sha256) == (file.bytes, file.sha256):
-            os.replace(part, local)
+        found = digest.hexdigest()
+        if (size, found) == (part.bytes, part.sum):
+            os.replace(partial, local)
             return
-        os.unlink(part)
-        if size != file.bytes:
-            what = f"has {size:,} bytes, but {MANIFEST} lists {file.bytes:,}"
+        os.unlink(partial)
+        if size != part.bytes:
+            what = f"has {size:,} bytes, but {MANIFEST} lists {part.bytes:,}"
         else:
-            what = f"has sha256 {sha256}, but {MANIFEST} lists {file.sha256}"
+            kind = "sha256" if part.begin is None else "XXH3"
+            what = f"has {kind} {found}, but {MANIFEST} lists {part.sum}"
         raise WrongFile(
-            f"{url} {what} (after {TRIES} downloads): copy or build the dataset again; if it was "
-            "replaced while it was read, run the command again",
+            f"{self.directory}/{part} {what} (after {TRIES} downloads): copy or build the "
+            "dataset again; if it was replaced while it was read, run the command again",
             size,
-            sha256,
+            found,
         )
 
 

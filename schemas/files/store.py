@@ -95,7 +95,9 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
 
 
 def _read_object(url: str, start: int, stop: int | None) -> bytes:
-    part = {} if stop is None and not start else {"start": start, "end": stop}
+    part: dict[str, Any] = {} if stop is None and not start else {"start": start, "end": stop}
+    if part and url.startswith("hf://"):
+        part["cache_type"] = "none"  # else it reads 5 MB ahead
     try:
         return object_store.call(url, "cat_file", object_store.key_of(url), **part)
     except DataError as error:

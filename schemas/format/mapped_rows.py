@@ -74,6 +74,25 @@ class MappedRows:
         return GatheredRows(self._memory, self._starts[files], rows, self._offsets)
 
 
+class MappedPieces:
+    """Rows of mapped pieces of files of one format and one length.
+
+    Attributes:
+      memory: from the first to the last of the pieces, uint8.
+      starts: where in `memory` the file of each piece would begin, int64; may be below 0.
+    """
+
+    def __init__(self, maps: Sequence[np.ndarray], begins: np.ndarray, offsets: RowOffsets):
+        """Takes at least one piece, and the offset in its file at which each begins."""
+        memory = _Memory(maps)
+        self.memory, self._offsets = np.asarray(memory), offsets
+        self.starts = np.array([_address(mapped) - memory.start for mapped in maps]) - begins
+
+    def gather(self, pieces: np.ndarray, rows: np.ndarray) -> GatheredRows:
+        """Row `rows[i]` of the file of piece `pieces[i]`, which holds it, for each i."""
+        return GatheredRows(self.memory, self.starts[pieces], rows, self._offsets)
+
+
 class GatheredRows:
     """Some rows, of which pieces are copied."""
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from textmill.schemas.format.records import CHUNK_HEADER, begin_in_file, framed_bytes, row_head
 
-# The least for which a request to an object store costs little beside the bytes.
-PIECE_BYTES = 4 << 20
+# Small, since windows of more pieces mix better; large enough for a request to an object store.
+PIECE_BYTES = 1 << 20
 
 
 def piece_rows(stride: int) -> int:

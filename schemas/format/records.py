@@ -79,6 +79,16 @@ class RowOffsets(NamedTuple):
     header: int = 0
 
 
+def row_offsets(file_format: str, stride: int) -> RowOffsets:
+    """Where rows of `stride` bytes are in a file, array_record or tfrecord."""
+    if file_format == "tfrecord":
+        return RowOffsets(first=_HEAD, width=framed_bytes(stride))
+    head = len(row_head(stride))
+    return RowOffsets(
+        first=CHUNK_HEADER + head, width=head + stride, block=IN_BLOCK, header=BLOCK_HEADER
+    )
+
+
 def _tables() -> np.ndarray:
     """Tables [4, 256] for four bytes at a time ("slicing by 4", Kounavis and Berry, 2005)."""
     tables = np.zeros((4, 256), np.uint32)
@@ -171,7 +181,7 @@ class TFRecordReader:
                 f"{path} has {size:,} bytes, which is not a multiple of records of {framed} bytes: "
                 "it was cut, or belongs to another dataset"
             )
-        self.offsets = RowOffsets(first=_HEAD, width=framed)
+        self.offsets = row_offsets("tfrecord", stride)
         self.mapped = np.zeros(0, np.uint8)
         if size:  # an empty file cannot be mapped
             self.mapped = np.memmap(path, np.uint8, "r").view(np.ndarray)
@@ -281,12 +291,7 @@ class ArrayRecordReader:
         self.path = path
         self._stride, self._hash_rows = stride, hash_rows
         self._head = np.frombuffer(row_head(stride), np.uint8)
-        self.offsets = RowOffsets(
-            first=CHUNK_HEADER + len(self._head),
-            width=len(self._head) + stride,
-            block=IN_BLOCK,
-            header=BLOCK_HEADER,
-        )
+        self.offsets = row_offsets("array_record", stride)
         self.mapped, self._count = np.zeros(0, np.uint8), -1
         size = os.path.getsize(path)
         if size >= 2 * BLOCK and size % BLOCK == 0:

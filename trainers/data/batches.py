@@ -15,7 +15,7 @@ import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
-from textmill.trainers.data.row_order import offsets_of
+from textmill.trainers.data.row_order import epoch_and_row, offsets_of
 from textmill.trainers.data.stages import Stages
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class BatchReader(ABC):
     names: tuple[str, ...] = ()  # short ones of the datasets of a mixture
     stages: Stages | None = None  # of a mixture whose shares change, with starts in steps
     order_name: str = ""  # what decides the order besides seed and fingerprint, if anything does
+    row_order: str = "full"  # full or window; of a mixture, those of its datasets: full,window
 
     @abstractmethod
     def close(self) -> None:
@@ -136,6 +137,28 @@ class BatchReader(ABC):
           DataError: a file cannot be read or is damaged.
         """
 
+    def take_positions(
+        self, split: str, positions: np.ndarray, *, seed: int, stream: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Epochs and row indices of positions in one stream of a dataset: int64 [n] each.
+
+        Each `stream` that is read with one seed has its own order; `offsets_of` is the inverse.
+        """
+        return epoch_and_row(positions, rows=self.rows(split), seed=seed, stream=stream)
+
+    def fetch_ahead(  # noqa: B027  datasets on a disk need none
+        self, split: str, position: int, stop: int | None, *, seed: int | None, stream: int = 0
+    ) -> None:
+        """Begins to fetch what is read from a position on, if the dataset is streamed.
+
+        Args:
+          split: name of a split.
+          position: in the stream of `batches`, or in stored order.
+          stop: the position before which reading ends; None if it is unknown.
+          seed: that of `batches`; None for stored order.
+          stream: as in `take_positions`.
+        """
+
     @abstractmethod
     def tokens_a_row(self, split: str) -> float:
         """Tokens without padding in a row of `batches`, on average."""
@@ -187,7 +210,9 @@ class BatchReader(ABC):
             )
         share, first = self._share(split, batch_size, process_index, process_count)
 
-        def orders() -> Iterator[Batch]:
+        last = None if stop_step is None else stop_step * batch_size
+
+        def orders() -> Iterator[tuple[np.ndarray, Batch]]:
             width = max(1, _ROWS_AN_ORDER // share) * stride
             for start in itertools.count(start_step, width):
                 stop = start + width if stop_step is None else min(start + width, stop_step)
@@ -195,12 +220,14 @@ class BatchReader(ABC):
                     return
                 steps = np.arange(start, stop, stride)
                 positions = steps[:, None] * batch_size + (first + np.arange(share))
-                yield self.order(split, positions.ravel(), seed=seed)
+                yield steps, self.order(split, positions.ravel(), seed=seed)
 
         def read() -> Iterator[Batch]:
-            for order in orders():
+            for steps, order in orders():
                 start, stop = 0, len(order["row_index"])
                 while start < stop:
+                    position = int(steps[start // share]) * batch_size
+                    self.fetch_ahead(split, position, last, seed=seed)
                     # While files are being fetched, a batch waits for its own rows only.
                     count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
                     some = _slice(order, start, start + count * share)
@@ -236,6 +263,7 @@ class BatchReader(ABC):
 
         def read() -> Iterator[Batch]:
             for start in range(0, rows, batch_size):
+                self.fetch_ahead(split, start, rows, seed=None)
                 indices = np.arange(share, dtype=np.int64) + (start + first)
                 real = indices < rows
                 batch = self.read(split, indices[real])
@@ -343,6 +371,8 @@ class SplitRows:
         rows = rows.astype(np.int64)
         rows = rows % max(self._rows, 1)
         if self._seed is not None:
+            first = int(rows.min()) if len(rows) else 0
+            self._reader.fetch_ahead(self._split, first, self._rows, seed=self._seed)
             rows = self._reader.order(self._split, rows, seed=self._seed)["row_index"]
         columns = self._reader.read(self._split, rows)
         return [dict(zip(columns, row)) for row in zip(*columns.values())]
@@ -351,11 +381,15 @@ class SplitRows:
         """All rows in order, many with one read."""
         step = self._reader.rows_a_read
         for start in range(0, self._rows, step):
+            if self._seed is None:
+                self._reader.fetch_ahead(self._split, start, self._rows, seed=None)
             yield from self.__getitems__(range(start, min(start + step, self._rows)))
 
     def __repr__(self) -> str:
         """Identifies the rows: grain compares this on resume."""
         seed = "" if self._seed is None else f", seed {self._seed}"
+        if self._seed is not None and self._reader.row_order != "full":
+            seed += f", order {self._reader.row_order}"
         return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows{seed})"
 
 

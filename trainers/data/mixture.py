@@ -37,7 +37,6 @@ from textmill.trainers.data.batches import (
     read_ahead,
     sort_positions,
 )
-from textmill.trainers.data.row_order import epoch_and_row
 from textmill.trainers.data.stages import MixtureStage, Stages
 from textmill.trainers.data.turns import Course, RowShares, shares_of
 
@@ -95,6 +94,8 @@ class Mixture(BatchReader, Generic[Part]):
             [stage] = self._course.stages
             identity = [(part, str(stage.shares[index])) for index, part in enumerate(identity)]
         self.fingerprint = hashlib.sha256(repr(identity).encode()).hexdigest()
+        orders = [part.row_order for part in self.parts]
+        self.row_order = orders[0] if len({*orders}) == 1 else ",".join(orders)
 
     def in_stages(
         self,
@@ -237,8 +238,8 @@ class Mixture(BatchReader, Generic[Part]):
             if not rows:
                 raise part.no_rows(split)
             own_seed = self.seed if seed is None else seed
-            epoch[here], own = epoch_and_row(
-                own_positions[here], rows=rows, seed=own_seed, stream=index
+            epoch[here], own = part.take_positions(
+                split, own_positions[here], seed=own_seed, stream=index
             )
             row_index[here] = own + (ends[index] - rows)
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
@@ -289,6 +290,26 @@ class Mixture(BatchReader, Generic[Part]):
             ]
             or [np.zeros(0, np.int64)]
         )
+
+    def fetch_ahead(
+        self, split: str, position: int, stop: int | None, *, seed: int | None, stream: int = 0
+    ) -> None:
+        """As `BatchReader.fetch_ahead`, of each dataset that is due; nothing for stored order."""
+        if seed is None or self.row_order == "full":
+            return
+        begins, ends = self._rows_before(position), self._rows_before(stop)
+        for index in self._shares.sets:
+            begin, end = begins[index], None if stop is None else ends[index]
+            if end is None or begin < end:
+                self.parts[index].fetch_ahead(split, begin, end, seed=seed, stream=index)
+
+    def _rows_before(self, position: int | None) -> dict[int, int]:
+        """The rows of each dataset in the first rows of the stream."""
+        found = dict.fromkeys(self._shares.sets, 0)
+        for counts in self._shares.counts(position or 0):
+            for index, count in counts.items():
+                found[index] += count
+        return found
 
     def in_order(
         self, split: str, *, prefetch: int = 2, **batches: Any

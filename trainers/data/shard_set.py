@@ -18,10 +18,15 @@
 
     ShardSet.mix({"books": 0.7, "web": 0.3})  # several datasets read as one, by weight
     ShardSet("gs://bucket/shards", cache_dir="/disk/cache")    # from a bucket, see below
+    ShardSet("hf://datasets/me/shards", cache_gigabytes=1)     # larger than the cache: streamed
 
 Order. `batches` is endless, with a new permutation of all rows in every epoch. Its order is a pure
 function of (seed, step): `start_step=1000` continues exactly where step 999 ended, without saved
 state. A batch may cross into the next epoch, so every epoch has each row exactly once.
+
+With `order="window"`, an epoch permutes pieces of 1 MiB of rows, takes 128 of them at a time, and
+permutes the rows of these. It is the order of a dataset at a URL that does not fit into the cache,
+whose pieces are fetched ahead, checked and dropped; a local dataset may take it, too.
 
 With `process_count=N` each process reads its N-th part of every batch; together they read the
 batches that one process would. `verify=True` reads every byte of the dataset once (sha256 takes
@@ -38,17 +43,27 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.finished import SetInfo, read_set
-from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
+from textmill.schemas.files.set_files import (
+    CACHE_GIGABYTES,
+    Cache,
+    CachedFiles,
+    LocalFiles,
+    default_directory,
+)
 from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
 from textmill.schemas.format.mapped_rows import MappedRows
+from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import RowReader, open_rows
 from textmill.schemas.format.row_documents import ROUTED_BY_DIGEST, RowDocuments, shard_of
 from textmill.trainers.data.batches import Batch, BatchReader, RowDocument
 from textmill.trainers.data.mixture import Mixture
-from textmill.trainers.data.row_order import epoch_and_row
+from textmill.trainers.data.streamed_rows import WINDOWS_AHEAD, StreamedRows
 from textmill.trainers.data.turns import shares_of
+from textmill.trainers.data.window_order import WINDOW_PIECES, WindowOrder
+
+ORDERS = ("auto", "window", "full")
 
 
 class ShardSet(BatchReader):
@@ -72,6 +87,7 @@ class ShardSet(BatchReader):
         cache_dir: str | None = None,
         cache_gigabytes: float = CACHE_GIGABYTES,
         follow_links: bool = False,
+        order: str = "auto",
     ):
         """Reads the metadata files, but no rows.
 
@@ -84,6 +100,9 @@ class ShardSet(BatchReader):
             ($XDG_CACHE_HOME or ~/.cache).
           cache_gigabytes: size limit of all datasets there, in 1e9 bytes.
           follow_links: whether to open files that are links to outside the directory.
+          order: full, a permutation of all rows, for which a dataset at a URL must fit into the
+            cache; window, for which a few pieces of it must fit; or auto, which is window for a
+            dataset at a URL that is larger than the cache, else full.
 
         Raises:
           DataError: the dataset is unfinished, or a file has changed; names the file. Or a dataset
@@ -109,18 +128,54 @@ class ShardSet(BatchReader):
             name: np.cumsum([file.rows or 0 for file in files], dtype=np.int64)
             for name, files in self._splits.items()
         }
-        self._files.reserve([path for paths in self._paths.values() for path in paths])
+        self.row_order = self._choose_order(order)
+        self.order_name = "" if self.row_order == "full" else self.row_order
+        size = piece_rows(self._codec.stride)
+        self._windows: dict[str, WindowOrder] = {}
+        if self.row_order == "window":
+            for name, files in self._splits.items():
+                counts = [file.rows or 0 for file in files]
+                self._windows[name] = WindowOrder(counts, size, WINDOW_PIECES)
+        self._is_streamed = bool(self._windows) and isinstance(self._files, CachedFiles)
+        self.cached_bytes = self._count_cached()
         self._open_nothing()
+
+    def _choose_order(self, order: str) -> str:
+        """Resolves auto."""
+        if order not in ORDERS:
+            raise UsageError(f"order={order!r}: give one of {', '.join(ORDERS)}")
+        shards = [file for files in self._splits.values() for file in files]
+        if isinstance(self._files, CachedFiles) and order != "full":
+            if sum(file.bytes for file in shards) > self._files.bound:
+                return "window"
+        return "full" if order == "auto" else order
+
+    def _count_cached(self) -> int:
+        """The bytes of shards that the cache holds at a time; makes room for them."""
+        if not isinstance(self._files, CachedFiles):
+            return 0
+        shards = [file for files in self._splits.values() for file in files]
+        size = sum(file.bytes for file in shards)
+        if not self._is_streamed:
+            self._files.reserve([file.path for file in shards])
+            return size
+        # A window is read, one fetched ahead, and other processes fetch before they make room.
+        rows = (WINDOWS_AHEAD + 1) * WINDOW_PIECES * piece_rows(self._codec.stride)
+        least = min(size, rows * size // max(1, sum(file.rows or 0 for file in shards)))
+        self._files.check_room(least)
+        return least
 
     def _open_nothing(self) -> None:
         self._readers: dict[str, list[RowReader | None]] = {}
         self._mapped: dict[str, MappedRows] = {}
         self._documents: dict[str, RowDocuments] = {}
+        self._streamed: dict[str, StreamedRows] = {}
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __getstate__(self) -> dict:
         """Everything but open files."""
-        return dict(self.__dict__, _readers={}, _mapped={}, _documents={}, _lock=None)
+        nothing = {"_readers": {}, "_mapped": {}, "_documents": {}, "_streamed": {}}
+        return {**self.__dict__, **nothing, "_lock": None}
 
     def __setstate__(self, state: dict) -> None:
         """Restores everything but open files."""
@@ -136,6 +191,7 @@ class ShardSet(BatchReader):
                     if reader is not None:
                         reader.close()
             self._documents.clear()
+            self._streamed.clear()
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -155,6 +211,9 @@ class ShardSet(BatchReader):
             # A fork shares file offsets with its parent, and a thread of the parent may hold the
             # lock.
             self._open_nothing()
+        if self._is_streamed and len(row_indices):
+            gathered = self._stream(split).gather(row_indices)
+            return self._codec.decode_pieces(gathered.piece)
         shard_of = np.searchsorted(ends, row_indices, side="right")
         self._bring(split, shard_of)
         first = np.append(0, ends)[shard_of]
@@ -205,7 +264,7 @@ class ShardSet(BatchReader):
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
         self._shards(split)
-        return not self._files.all_here(self._paths[split])
+        return not (self._is_streamed or self._files.all_here(self._paths[split]))
 
     def decode(self, record: bytes) -> Batch:
         """One row from a record, which is a serialized tf.train.Example."""
@@ -214,14 +273,51 @@ class ShardSet(BatchReader):
 
     def order(self, split: str, positions: np.ndarray, *, seed: int) -> Batch:
         """A new permutation of all rows in every epoch; see `BatchReader.order`."""
-        epochs, rows = epoch_and_row(positions, rows=self.rows(split), seed=seed)
+        epochs, rows = self.take_positions(split, positions, seed=seed)
         return {"row_index": rows, "epoch": epochs}
+
+    def take_positions(
+        self, split: str, positions: np.ndarray, *, seed: int, stream: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `BatchReader.take_positions`; in windows, if that is `row_order`."""
+        if self.row_order == "full":
+            return super().take_positions(split, positions, seed=seed, stream=stream)
+        self._shards(split)
+        return self._windows[split].epoch_and_row(positions, seed=seed, stream=stream)
+
+    def offsets_of(
+        self, split: str, rows: np.ndarray, *, epoch: int, seed: int, stream: int
+    ) -> np.ndarray:
+        """See `BatchReader.offsets_of`."""
+        if self.row_order == "full":
+            return super().offsets_of(split, rows, epoch=epoch, seed=seed, stream=stream)
+        self._shards(split)
+        return self._windows[split].offsets_of(rows, epoch=epoch, seed=seed, stream=stream)
+
+    def fetch_ahead(
+        self, split: str, position: int, stop: int | None, *, seed: int | None, stream: int = 0
+    ) -> None:
+        """See `BatchReader.fetch_ahead`: the windows of the position and after it."""
+        if self._is_streamed:
+            self._stream(split).expect(position, stop, seed=seed, stream=stream)
+
+    def _stream(self, split: str) -> StreamedRows:
+        if self._process != os.getpid():  # as in `read`
+            self._open_nothing()
+        with self._lock:
+            if split not in self._streamed:
+                assert isinstance(self._files, CachedFiles)
+                shards, stride = self._shards(split), self._codec.stride
+                self._streamed[split] = StreamedRows(
+                    self._files, shards, self.file_format, stride, self._windows[split]
+                )
+            return self._streamed[split]
 
     @staticmethod
     def mix(weights: dict[str, float], seed: int = 0, **opening: Any) -> Mixture[ShardSet]:
         """Datasets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
-        `opening` is as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
+        `opening` is as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links, order.
 
         Raises:
           DataError: one is not a finished dataset.
@@ -231,8 +327,7 @@ class ShardSet(BatchReader):
             raise UsageError("the mixture is empty: give at least one directory with its weight")
         directories, shares = list(map(os.fspath, weights)), list(weights.values())
         shares_of(directories, shares)  # before all bytes are read
-        parts = [ShardSet(directory, **opening) for directory in directories]
-        return Mixture(parts, shares, seed=seed)
+        return Mixture(open_sets(directories, **opening), shares, seed=seed)
 
     def _shards(self, split: str) -> list[ManifestFile]:
         if split not in self._splits:
@@ -287,6 +382,40 @@ class ShardSet(BatchReader):
                 )
             self._documents[path] = documents
         return self._documents[path]
+
+
+def open_sets(
+    directories: Sequence[str],
+    *,
+    cache_gigabytes: float = CACHE_GIGABYTES,
+    order: str = "auto",
+    **opening: Any,
+) -> list[ShardSet]:
+    """Opens datasets that are read at the same time; arguments and errors are those of ShardSet.
+
+    With auto, those at URLs are streamed if the cache cannot hold all of them. An order for each is
+    "full,window", the `row_order` of a mixture.
+    """
+    opening["cache_gigabytes"] = cache_gigabytes
+    orders = order.split(",") if "," in order else [order] * len(directories)
+    if len(orders) != len(directories):
+        raise UsageError(f"order={order!r}: {len(orders)} orders for {len(directories)} datasets")
+    sets = [ShardSet(path, order=own, **opening) for path, own in zip(directories, orders)]
+
+    def surplus() -> float:
+        return sum(one.cached_bytes for one in sets) - cache_gigabytes * 1e9
+
+    if len(sets) > 1 and order == "auto" and surplus() > 0:
+        sets = [
+            ShardSet(one.directory, order="window", **opening) if one.cached_bytes else one
+            for one in sets
+        ]
+        if surplus() > 0:
+            raise UsageError(
+                f"{flag('cache_gigabytes', cache_gigabytes)}: the datasets need "
+                f"{surplus() / 1e9 + cache_gigabytes:.3g}, to read some pieces of each at a time"
+            )
+    return sets
 
 
 def _documents_path(file: ManifestFile) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.store import is_url
 from textmill.trainers.data.mixture import Mixture, names_of
-from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.data.shard_set import ShardSet, open_sets
 from textmill.trainers.data.stages import Stages
 from textmill.trainers.data.turns import shares_of
 
@@ -157,7 +157,7 @@ def open_shards(
       tokens: of the run, instead of steps.
       split: whose rows the stages share.
       stage_shares: what the shares of stages count: tokens or rows.
-      **opening: as for ShardSet: verify, cache_dir and others.
+      **opening: as for ShardSet: verify, cache_dir, order and others.
 
     Raises:
       DataError: one is not a finished dataset.
@@ -174,7 +174,7 @@ def open_shards(
     weights = None if first.weight is None else [source.weight or 0.0 for source in sources]
     if weights is not None:
         shares_of([source.path for source in sources], weights)  # before all bytes are read
-    parts = [ShardSet(source.path, **opening) for source in sources]
+    parts = open_sets([source.path for source in sources], **opening)
     names = [source.name for source in sources]
     mixture = Mixture(parts, weights, seed=seed, names=names)
     if stages is None:

@@ -104,8 +104,11 @@ class DataFlags:
     """Check the sha256 of every file of the dataset first."""
     follow_links: bool = False
     """Also open files of the dataset that are links to outside its directory."""
+    order: Literal["auto", "window", "full"] = "auto"
+    """Order of the rows: full permutes all rows, window permutes pieces and the rows of 128 pieces
+    at a time. auto is window for a dataset at a URL that is larger than the cache, else full."""
     cache_dir: Optional[str] = None
-    """Directory for files fetched from gs:// or s3://. Default: ~/.cache/textmill."""
+    """Directory for files fetched from a URL. Default: ~/.cache/textmill."""
     cache_gigabytes: float = CACHE_GIGABYTES
     """Size limit of the cache, in 1e9 bytes. The least recently used files are removed first."""
 
@@ -120,7 +123,7 @@ class DataFlags:
 
         `stages` are arguments of `open_shards` on stages.
         """
-        names = ("verify", "cache_dir", "cache_gigabytes", "follow_links")
+        names = ("verify", "order", "cache_dir", "cache_gigabytes", "follow_links")
         opening = {name: getattr(self, name) for name in names}
         return open_shards(self.shards, seed=seed, **opening, **stages)
 
@@ -463,9 +466,9 @@ class RunFlags:
     @property
     def same_settings(self) -> Tuple[str, ...]:
         """The flags that a resumed run may not change."""
-        always = ("batch_size", "seed", "train_split", "clip_norm", "optimizer", "init_from")
+        always = ("batch_size", "seed", "order", "train_split", "clip_norm", "optimizer")
         of_stages = ("stage_shares",) if self.length.stages is not None else ()
-        return (*always, "best_by", *of_stages, *self.task.same_settings)
+        return (*always, "init_from", "best_by", *of_stages, *self.task.same_settings)
 
     def open(self) -> Union[ShardSet, Mixture]:
         """Opens what the run trains on: --shards, in the stages of --stages.

@@ -118,6 +118,7 @@ class RowStream(IterableDataset):
         order = {"order": self._reader.order_name} if self._reader.order_name else {}
         return {
             **order,
+            "row_order": self._reader.row_order,
             "fingerprint": self._reader.fingerprint,
             "split": self._split,
             "rows": self._reader.rows(self._split),
@@ -127,6 +128,7 @@ class RowStream(IterableDataset):
 
     def check(self, state: dict[str, Any]) -> None:
         """Refuses the state of a stream with other rows or another order."""
+        state = {"row_order": "full", **state}  # which older states lack
         differences = [
             f"{name} was {state.get(name)!r} and is {value!r}"
             for name, value in self.describe().items()

@@ -28,6 +28,7 @@ LOCAL = (
     *("process_id", "num_processes", "coordinator_address"),  # where the others are, seen from here
     *("shards", "init_from", "output", "cache_dir", "executable_cache"),  # paths of this host
     *("verify", "follow_links", "cache_gigabytes"),  # how files are opened
+    "order",  # the order itself is compared
     *("export", "export_saved_model", "log_to", "profile"),  # what the first process writes
     "resume",  # the first process decides whether there is a checkpoint
 )
@@ -42,6 +43,7 @@ def identity(plan: TrainingPlan, shards: BatchReader, packages: Sequence[str]) -
     values.update({f"{name} of the model": str(v) for name, v in asdict(plan.model).items()})
     values["steps of the run"] = str(plan.steps)
     values["fingerprint of the dataset"] = shards.fingerprint
+    values["order of the rows"] = shards.row_order
     values["tokenizer of the dataset"] = hashlib.sha256(set_file(shards, TOKENIZER)).hexdigest()
     values["textmill"] = VERSION
     for name in packages:

@@ -12,6 +12,7 @@ from textmill.schemas.errors import flag
 from textmill.schemas.files.hub import find_on_hub
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import BatchReader
+from textmill.trainers.data.window_order import WINDOW_PIECES
 from textmill.trainers.flags.run_flags import RunFlags
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.models.plan_model import PlannedModel, plan_model
@@ -54,6 +55,9 @@ class TrainingPlan:
         """Lines on missing rows, and on the passes over the dataset in the steps of the program."""
         data, size = self.flags.data, self.flags.compute.batch_size
         notes = shards.describe_passes(data.train_split, steps, size)
+        if "window" in shards.row_order:
+            windows = f"rows are permuted in windows of {WINDOW_PIECES} pieces of the dataset"
+            notes = [f"{windows} ({flag('order', 'window')})", *notes]
         if self.evaluates(shards):
             return [*notes]
         missing = (

@@ -43,6 +43,7 @@ def prepare_directory(plan: TrainingPlan, shards: BatchReader, say: Callable[[st
         found = find_on_hub(weights, field="init_from")
         weights = os.path.abspath(weights) if found.path == weights else found.recorded
     values.update(shards=absolute_shards(flags.data.shards), init_from=weights)
+    values.update(order=shards.row_order)  # what auto is
     if shards.stages is not None:  # --steps may change, and with it what 90% is
         values.update(stages=str(shards.stages))
     settings = {

@@ -92,6 +92,8 @@ def start_or_resume(
             f"another {flag('output')}"
         )
     before = read_settings(output, settings["trainer"])
+    if "order" in settings["config"]:
+        before["config"].setdefault("order", "full")  # the only one of older versions
     # A flag that an older version lacked is no change.
     known = {name: settings["config"].get(name) for name in before["config"]}
     changes = _changes(before["config"], known)

@@ -124,6 +124,7 @@ def open_traced(directory: str, shards: str | None = None) -> TracedRun:
             batch_size=config["batch_size"],
             split=split,
             verify=False,
+            order=config.get("order", "full"),
             **{name: config[name] for name in _OF_SETS if name in config},
         )
     except DataError as error:

@@ -266,7 +266,7 @@ READ_ALL = """
 import sys
 import textmill.schemas.files.set_files
 from textmill.trainers.reader import ShardSet
-textmill.schemas.files.set_files.PIECE_BYTES = int(sys.argv[3])
+textmill.schemas.files.set_files.REQUEST_BYTES = int(sys.argv[3])
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 print(sum(int(b["input_ids"].astype(int).sum()) for b in shards.in_order("train", batch_size=60)))
 """
@@ -303,7 +303,7 @@ def test_a_killed_download_is_resumed(url, gs_store, directory, rows, cache, mon
     process.communicate()
     assert part in kept(cache) and shard(0) not in kept(cache)
     gs_store.proxy.clear()
-    monkeypatch.setattr(textmill.schemas.files.set_files, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(textmill.schemas.files.set_files, "REQUEST_BYTES", 1000)
     assert_equal(read_all(opened(url, cache)), rows)
     pieces = -(-(directory / shard(0)).stat().st_size // 1000)
     assert 1 <= gets(gs_store, shard(0)) <= pieces - 3

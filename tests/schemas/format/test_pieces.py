@@ -40,6 +40,6 @@ def test_sums_are_those_of_the_bytes(
     assert find(str(tmp_path), file).endswith(file.path)
 
 
-def test_a_piece_has_four_mebibytes():
-    assert piece_rows(5 << 10) == 819 and piece_rows(5 << 20) == 1
+def test_a_piece_has_a_mebibyte():
+    assert piece_rows(5 << 10) == 204 and piece_rows(5 << 20) == 1
     assert piece_ends("tfrecord", 84, 5).tolist() == [500]
