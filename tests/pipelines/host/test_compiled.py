@@ -93,3 +93,33 @@ def test_arrays_of_equal_bytes_differ_by_type_and_shape():
     loops = [lambda held=held: lambda: held for held in [*arrays, arrays[0].copy()]]
     digests = [compiled._digest(make()) for make in loops]
     assert len(set(digests)) == 3 and digests[0] == digests[3]
+
+
+@pytest.mark.slow
+def test_kept_code_is_loaded_without_what_compiling_needs(tmp_path):
+    """Code that allocates needs numba's runtime; a compilation afterwards needs the rest."""
+    (tmp_path / "loops.py").write_text(
+        "import numpy as np\n"
+        "from textmill.pipelines.host.compiled import entry\n"
+        "@entry('int64[::1](int64)')\n"
+        "def squares(n):\n"
+        "    return np.arange(n) ** 2\n"
+        "@entry()\n"
+        "def sorted_sum(a, b):\n"
+        "    return np.sort(np.append(a, b))\n"
+    )
+    program = (
+        "import sys, loops\n"
+        "print(loops.squares(4).tolist(), 'numba.core.typing.cffi_utils' in sys.modules)\n"
+    )
+    more = "made = loops.squares(3); print(loops.sorted_sum(made, made).tolist())\n"
+
+    def run(program: str) -> str:
+        paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+        done = run_python("-B", "-c", program, PYTHONPATH=paths, NUMBA_CACHE_DIR=str(tmp_path))
+        assert not done.returncode, done.stderr
+        return done.stdout
+
+    assert run(program) == "[0, 1, 4, 9] True\n"  # compiled
+    assert run(program) == "[0, 1, 4, 9] False\n"  # loaded
+    assert run(program + more) == "[0, 1, 4, 9] False\n[0, 0, 1, 1, 4, 4]\n"
