@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 import textwrap
+from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 
 from textmill.schemas.commands.terminal import command_name, name_of, say
@@ -129,6 +130,24 @@ def report_parse_errors(argv: list[str], options: Any, **stand_ins: type) -> Non
     hook = getattr(sys.modules.get("tyro._errors"), "_parse_error_hook", None)
     if hook is not None:
         hook.set(lambda event: _raise_in_one_line(event, flags))
+
+
+@contextmanager
+def without_help_texts() -> Iterator[None]:
+    """Context in which tyro does not look for the texts of flags, which `show_help` has.
+
+    tyro 1.0 parses the source of a dataclass for them, with help or without.
+    """
+    docstrings: Any = sys.modules.get("tyro._docstrings")
+    search = getattr(docstrings, "get_field_docstring", None)
+    if search is None:
+        yield
+        return
+    docstrings.get_field_docstring = lambda *_: None
+    try:
+        yield
+    finally:
+        docstrings.get_field_docstring = search
 
 
 def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:

@@ -17,6 +17,7 @@ from textmill.schemas.commands.help import (
     report_parse_errors,
     see_help,
     show_help,
+    without_help_texts,
 )
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import is_group, kind_of, take, written
@@ -135,15 +136,16 @@ def _parse(
     values = {name: _take(own[name], one) for name, one in given.items() if name in own}
     default = {"default": _filled(options, options, values, stand_ins)} if values else {}
     try:
-        result: Any = tyro.cli(
-            options[tuple(stand_ins.values())] if stand_ins else options,
-            prog=prog,
-            args=argv,
-            return_unknown_args=check_others is not None,
-            use_underscores=True,
-            config=(tyro.conf.OmitArgPrefixes,),
-            **default,
-        )
+        with without_help_texts():
+            result: Any = tyro.cli(
+                options[tuple(stand_ins.values())] if stand_ins else options,
+                prog=prog,
+                args=argv,
+                return_unknown_args=check_others is not None,
+                use_underscores=True,
+                config=(tyro.conf.OmitArgPrefixes,),
+                **default,
+            )
     except FieldError as error:
         if error.field in given:
             raise given[error.field].error(error) from error
