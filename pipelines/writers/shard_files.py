@@ -113,7 +113,7 @@ def write_shard(
             file.pieces = []
         if "array_record" in files:
             array_record = ArrayRecordFile(files["array_record"], stride)
-        for chunk in chunks:
+        for chunk in filter(len, chunks):
             for part in np.split(chunk, range(-rows % size or size, len(chunk), size)):
                 rows += len(part)
                 if array_record:
@@ -245,5 +245,5 @@ def publish(
         there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
     old = {*filter(OWNED[kind].fullmatch, there), *REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
-    publish_files(output, run, MANIFEST, to_json(manifest), files, old)
+    publish_files(output, run, MANIFEST, to_json(manifest.to_dict()), files, old)
     return manifest

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
@@ -82,7 +82,8 @@ class ManifestFile:
       split: the split of the shard.
       rows: number of rows in the shard.
       pieces: of a shard of rows, the XXH3-64 of each of its pieces, hexadecimal, so that a reader
-        can check one without the others; see `schemas.format.pieces`.
+        can check one without the others; see `schemas.format.pieces`. None, and absent from the
+        JSON, for other files.
     """
 
     path: str
@@ -101,6 +102,13 @@ class ManifestFile:
             self.rows,
             "for a shard, a number that is not above its bytes, and a split; null for other files",
         )
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Its JSON object."""
+        values = dict(vars(self))
+        if self.pieces is None:
+            del values["pieces"]
+        return values
 
     @property
     def is_shard(self) -> bool:
@@ -141,8 +149,11 @@ class Manifest:
 
     def compute_digest(self) -> str:
         """The sha256 of all fields except `digest`, as canonical JSON."""
-        values = {name: value for name, value in vars(self).items() if name != "digest"}
-        return hash_json(dict(values, files=[vars(file) for file in self.files]))
+        return hash_json({k: v for k, v in self.to_dict().items() if k != "digest"})
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The JSON object of MANIFEST.json."""
+        return dict(vars(self), files=[file.to_dict() for file in self.files])
 
     def identify_rows(self) -> str:
         """Identifies the rows of a dataset: sha256 of the schema's fingerprint and all shards.
@@ -165,11 +176,18 @@ class Manifest:
     @staticmethod
     def from_dict(values: Any, source: str) -> "Manifest":
         """Converts parsed JSON; `source` is the name of the file in errors."""
+        if isinstance(values, dict) and isinstance(values.get("files"), list):
+            values = dict(values, files=[_with_pieces(file) for file in values["files"]])
         if isinstance(values, dict) and values.get("digest") == "":
             raise DataError(
                 f"{source}: digest is empty: the file was edited; build the dataset again"
             )
         return from_json(Manifest, values, source)
+
+
+def _with_pieces(file: Any) -> Any:
+    """A parsed entry of a manifest with the field `pieces`, which may be absent."""
+    return {"pieces": None, **file} if isinstance(file, dict) else file
 
 
 def parse_manifest(content: bytes, place: str) -> Manifest:

@@ -5,7 +5,7 @@ On disk it is one shard, to a reader and to verify it is all of them.
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,4 +99,4 @@ def _write(directory: Path, name: str, content: bytes) -> ManifestFile:
 def _write_manifest(directory: Path, schema: Schema, files: list[ManifestFile]) -> None:
     ordered = tuple(sorted(files, key=lambda file: file.path))
     manifest = Manifest(schema.format_version, schema.fingerprint, ordered)
-    (directory / MANIFEST).write_text(json.dumps(asdict(manifest)))
+    (directory / MANIFEST).write_text(json.dumps(manifest.to_dict()))

@@ -31,6 +31,7 @@ from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import MANIFEST, ROW_DOCUMENTS
 from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.pieces import sum_pieces
 from textmill.schemas.format.records import DOCUMENT_FORMATS, open_rows
 
 LEVELS = ("as is", "sums", "all")
@@ -438,6 +439,8 @@ def _correct(directory: Path, schema: Schema, *, everything: bool) -> None:
             file.update(bytes=path.stat().st_size, sha256=store.sha256(str(path)))
             if everything and file["rows"] is not None and not _is_beside(name):
                 file["rows"] = _count_rows(directory, name, schema, file["rows"])
+            if "pieces" in file:
+                file["pieces"] = sum_pieces(str(path), schema.codec().stride, file["rows"])
     manifest["files"] = [files[name] for name in sorted(files)]
     sign(manifest)
     (directory / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=2))

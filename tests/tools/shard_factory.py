@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +276,7 @@ def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
             pieces = sum_pieces(str(directory / name), schema.codec().stride, rows)
         listed.append(ManifestFile(name, len(content), sha256, split, rows, pieces))
     manifest = Manifest(schema.format_version, schema.fingerprint, tuple(listed))
-    text = json.dumps(asdict(manifest), sort_keys=True, indent=2)
+    text = json.dumps(manifest.to_dict(), sort_keys=True, indent=2)
     (directory / "MANIFEST.json").write_text(text)
 
 

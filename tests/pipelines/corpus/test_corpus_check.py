@@ -38,7 +38,7 @@ def seal(corpus, **rows):
         files.append(ManifestFile(**file))
     fingerprint = json.loads((corpus / "schema.json").read_text())["fingerprint"]
     manifest = Manifest(values["format_version"], fingerprint, tuple(files))
-    (corpus / "MANIFEST.json").write_bytes(to_json(manifest))
+    (corpus / "MANIFEST.json").write_bytes(to_json(manifest.to_dict()))
 
 
 def test_a_whole_corpus_of_many_pieces_is_ok_and_is_no_dataset(corpus, monkeypatch, capsys):

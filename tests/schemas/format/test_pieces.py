@@ -27,6 +27,7 @@ def test_sums_are_those_of_the_bytes(
     monkeypatch.setattr(pieces, "PIECE_BYTES", piece_bytes)
     values = np.random.default_rng(0).integers(0, 256, (rows, stride), np.uint8)
     chunks = [values[start : start + chunk] for start in range(0, rows, chunk)]
+    chunks = [values[:0], *chunks, values[:0]]
     [file] = write_shard(chunks, str(tmp_path), "train-00000-of-00001", (file_format,), stride)
     data = (tmp_path / staged_name(file)).read_bytes()
     ends = piece_ends(file_format, stride, rows).tolist()
