@@ -48,6 +48,12 @@ RUNS = {  # name: --shards, hosts, other flags
     "clm_none": ("{clm_none}", 1, {}),
     "mixture": (MIXED, 1, {"seed": 2}),
     "mixture_3": (MIXED, 3, {"tokens": 20_000}),
+    "windowed": ("{clm_concat}", 3, {"order": "window", "epochs": 2.5}),
+    "windowed_stages": (
+        "{clm_best_fit},{clm_concat},{clm_none}",
+        1,
+        {"order": "window", "stages": STAGES},
+    ),
     "stages": ("{clm_best_fit},{clm_concat},{clm_none}", 3, {"stages": STAGES, "steps": 110}),
 }
 
