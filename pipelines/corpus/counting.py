@@ -17,6 +17,7 @@ from textmill.schemas.format.drops import (
     DroppedDocument,
     Funnel,
     Removed,
+    drop_of,
     shorten,
     total_counts,
     total_observed,
@@ -92,7 +93,7 @@ def count_removed(
                 shorten(pc.utf8_slice_codeunits(texts.slice(row, 1), 0, LONGEST + 1)[0].as_py()),
                 details[int(row)] if details is not None else "",
             )
-            for row in own[differs(*halves[own].T)][:SAMPLES].tolist()
+            for row in own[differs(*halves[own].T)][: SAMPLES * drop_of(name).is_sampled].tolist()
         )
         removed[name] = Removed(
             documents=int(copies_N[own].sum()),

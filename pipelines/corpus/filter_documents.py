@@ -32,6 +32,7 @@ class Filtered(Chosen):
       lines: the filtered documents as JSON Lines with their reasons; b"" without --keep_rejects.
       observed: further counts of rules, section -> key -> number; see `rules.rule.Judged`.
       hits: text that documents share with evaluation texts.
+      hit_numbers: row in `before` of the document of each hit.
     """
 
     before: pa.RecordBatch
@@ -39,6 +40,7 @@ class Filtered(Chosen):
     lines: bytes = b""
     observed: Observed = field(default_factory=dict)
     hits: tuple[Hit, ...] = ()
+    hit_numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class LoadedFilters:
             else b"",
             applied.observed,
             tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
+            tuple(n for n, _ in applied.hits),
         )
 
 

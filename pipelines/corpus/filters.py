@@ -17,10 +17,11 @@ from textmill.pipelines.corpus.rules.quality_model import QualityModel
 from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, papers_numbers
 from textmill.pipelines.corpus.rules.sizes import Sizes
 from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
+from textmill.pipelines.readers.forget import REASON
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from textmill.schemas.commands.values import join_list, spelled_list, take_values
 from textmill.schemas.errors import FieldError, UsageError, flag
-from textmill.schemas.format.drops import DROPS, Funnel, Observed
+from textmill.schemas.format.drops import DROPS, Funnel, Observed, Removed
 
 Normalize = Literal["none", "nfc", "nfkc"]
 _F = TypeVar("_F", bound=RuleGroup)
@@ -156,7 +157,9 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
       observed: further counts of rules, with `edited_bytes` of those that edit.
     """
     warnings = []
-    documents, text_bytes = funnel.documents, funnel.text_bytes
+    gone = funnel.removed.get(REASON, Removed())
+    documents = funnel.documents - gone.documents
+    text_bytes = funnel.text_bytes - gone.text_bytes
     for row, group in Filters().groups():
         removed = {
             reason: one

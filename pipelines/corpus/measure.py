@@ -1,23 +1,17 @@
 """Measures a sample for a plan: functions of the run clean, compare and write it in memory."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from textmill.pipelines.corpus.decontamination.finders import find_holders
-from textmill.pipelines.corpus.decontamination.matches import Finder
-from textmill.pipelines.corpus.decontamination.targets import find_targets
-from textmill.pipelines.corpus.filter_documents import load_filters
-from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.measure_rules import clean_sample
 from textmill.pipelines.corpus.near_duplicates.one_partition import find_near
 from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch, no_rows
 from textmill.pipelines.corpus.partition_files import encode_documents
-from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.example_batch import to_stream
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import Sample
@@ -44,7 +38,7 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
     share = sample.taken / max(sample.text, 1)
     clock.add("reading", sample.cpu_seconds * share, sample.seconds * share)
     dropped: Counter[str] = Counter()
-    pieces = _clean(options.filters, sample.pieces, clock, dropped)
+    pieces = clean_sample(options, sample.pieces, clock, dropped)
     added = options.filters.added()
     empty = no_rows(options.source.roles, added, keep_source=options.keep_source)
     with clock.part("partitions"):
@@ -78,36 +72,6 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
         sent,
         staged,
     )
-
-
-def _clean(
-    filters: Filters, pieces: list[Documents], clock: Clock, dropped: Counter[str]
-) -> list[Documents]:
-    """Applies the rules to pieces, and then searches for evaluation texts, with the run's order."""
-    flags = filters.decontamination
-    bare = replace(filters, decontamination=Decontamination(), keep_rejects=False)
-    rules = load_filters(bare)
-    rules.apply(pieces[0])  # compiles
-    with clock.part("rules"):
-        filtered = [rules.apply(piece) for piece in pieces]
-    dropped.update(total_counts(*(some.dropped for some in filtered)))
-    left = [some.documents for some in filtered]
-    if not flags.decontaminate:
-        return left
-    finder = Finder(find_targets(filters, lambda _: None))
-    search = load_filters(Filters(decontamination=flags))
-    plain = [replace(some, empty=0, rejects=(), unusable={}) for some in left]
-    search.apply(plain[0], finder)
-    with clock.part("decontamination"):
-        searched = [search.apply(some, finder) for some in plain]
-    dropped.update(total_counts(*(some.dropped for some in searched)))
-    if flags.decontaminate_max_documents:  # a job before reads and cleans the input, too
-        with clock.part("decontamination"):
-            for some in left:
-                find_holders(finder, some.text)
-        before = clock.cpu["reading"] + clock.cpu["rules"]
-        clock.add("decontamination", before, before * clock.slowdown)
-    return [some.documents for some in searched]
 
 
 def _count_paragraphs(batch: pa.RecordBatch, rule: Paragraphs, clock: Clock) -> int:

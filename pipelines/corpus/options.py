@@ -13,6 +13,7 @@ from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, assumed_bytes
 from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.forget import ForgetFlag, forget_parameters
 from textmill.pipelines.readers.html_text import HTML_VERSION, Extraction
 from textmill.pipelines.readers.sources import Source
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
@@ -51,8 +52,8 @@ HELP = Help(
     groups={
         "Input: documents and their fields": "reading text_field keep_fields html html_comments",
         "Output: the corpus": "output file_format num_files keep_source",
-        "Filters: which documents stay": "normalize quality language sizes url_blocklist filter "
-        "keep_rejects",
+        "Filters: which documents stay": "normalize quality language sizes url_blocklist "
+        "filter forget keep_rejects",
         "Quality by a model: scores that are learned": "quality_model",
         "Gopher: rules for English (Rae et al. 2021), all set by --quality=gopher": "gopher",
         "C4: rules for English (Raffel et al. 2020), all set by --quality=c4": "c4",
@@ -175,6 +176,7 @@ class CorpusOptions:
             "separate paragraphs.",
         ),
     ] = None
+    forget: ForgetFlag = ""
     file_format: Literal["parquet", "jsonl"] = "parquet"
     """File format of the corpus: Parquet, or JSON Lines, both compressed with zstd."""
     num_files: Annotated[int | None, spelled(int, "N", none="auto", parse=_parse_number)] = None
@@ -257,6 +259,7 @@ class CorpusOptions:
             "html_version": HTML_VERSION,
             **self.filters.parameters(),
             **self.near.parameters(),
+            **forget_parameters(self.forget),
             **({PARAGRAPHS: str(repeated)} if (repeated := self.duplicate_paragraphs) else {}),
         }
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 
 from textmill.pipelines.corpus.counting import drop_rows
+from textmill.pipelines.corpus.forget_documents import forget_rows
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
@@ -25,6 +26,7 @@ from textmill.pipelines.corpus.partition_files import (
     write_documents,
 )
 from textmill.pipelines.corpus.shuffles import Shuffle
+from textmill.pipelines.readers.forget import load_digests
 from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.steps import KeyedStep, count, tag_of
 
@@ -142,6 +144,10 @@ class WriteAll(_Step):
         """Removes documents that edits made equal, and writes the file."""
         job = self._job
         batch = gather(streams, read_partition(job.scratch, key, _UNCHANGED))
+        if job.forget:
+            batch, found, statistics = forget_rows(batch, load_digests(job.forget))
+            count("documents_dropped_forgotten", sum(found.digests.values()))
+            self.add(CorpusReport(statistics=statistics, forgotten=found.digests))
         self.add(_drop_equal(batch))
         self.add(_write(batch, key, job, self._journal))
         yield

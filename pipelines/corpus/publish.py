@@ -18,6 +18,7 @@ from textmill.pipelines.corpus.report import (
     render_report,
 )
 from textmill.pipelines.inspection.report.page import report_file
+from textmill.pipelines.readers.forget import forgotten_file
 from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.writers import rejects, shard_files
 from textmill.schemas.commands.flag_file import CONFIG
@@ -51,6 +52,7 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         CONFIG: job.config,
         **rejects.rejects_file(report.rejects),
         **hits_file(report.hits),
+        **forgotten_file(job.forget, report.forgotten),
         **({HOSTS: to_json(report.hosts)} if report.hosts.hosts else {}),
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }

@@ -8,6 +8,7 @@ from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.plan import CorpusPlan, plan_corpus
 from textmill.pipelines.corpus.prepare import CorpusRun, prepare
 from textmill.pipelines.corpus.wire import wire
+from textmill.pipelines.readers.forget import stage_digests
 from textmill.pipelines.readers.sources import describe_documents, has_blocks
 from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.writers.output_directory import (
@@ -61,7 +62,7 @@ def _build(run: CorpusRun, staging: Staging, say: Say) -> None:
     run.prepare(staging, say)
     index = prepare_search(run.options.filters, run, staging, say)
     run.execute(
-        wire(run, staging, index),
+        wire(run, staging, index, stage_digests(run.options.forget, staging.folder)),
         staging,
         is_done=lambda: not has_blocks(staging.folder),  # publishing removes the folder
     )

@@ -17,11 +17,11 @@ _build_corpus = import_later("textmill.pipelines.corpus.transforms:BuildCorpus")
 
 
 def wire(
-    run: CorpusRun, staging: Staging, index: str | None = None
+    run: CorpusRun, staging: Staging, index: str | None = None, forget: str = ""
 ) -> "Callable[[beam.Pipeline], None]":
     """Returns the function that adds the transforms to a pipeline.
 
-    `index` is the path of the n-grams of evaluation texts.
+    `index` is the path of the n-grams of evaluation texts, `forget` that of digests.
     """
     options = run.options
 
@@ -38,6 +38,7 @@ def wire(
             config=config_bytes("pipelines.build_corpus", options),
             near=options.near.rule,
             paragraphs=options.duplicate_paragraphs,
+            forget=forget,
         )
         _ = pipeline | _build_corpus(job)
 

@@ -1,7 +1,7 @@
 """The frame of every Beam command around its own transforms: plan, job, reports, execution."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -46,6 +46,7 @@ class BlockJob:
       run: the id of the run that waits for this job.
       shuffle_by: how batches travel between workers: files or runner.
       blocks: number of blocks of the plan, each of which must be reported.
+      forget: path of the digests of documents to forget; "" for none.
     """
 
     source: Source
@@ -55,6 +56,7 @@ class BlockJob:
     run: str
     shuffle_by: str
     blocks: int
+    forget: str = ""
 
     @property
     def keys(self) -> int:
@@ -72,6 +74,7 @@ class BlockReport:
     Attributes:
       rejects: rejected documents.
       digests: digests of the stored ranges, see `Documents`.
+      forgotten: digest to number of documents that --forget removed.
       deliveries: the blocks that were read, and the tallies of sent and received values.
     """
 
@@ -79,6 +82,7 @@ class BlockReport:
 
     rejects: Rejects = field(default_factory=Rejects)
     digests: tuple[tuple[str, int, int, str], ...] = ()
+    forgotten: Mapping[str, int] = field(default_factory=dict)
     deliveries: Deliveries = field(default_factory=Deliveries)
 
     @classmethod

@@ -16,11 +16,12 @@ from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import take_sample
+from textmill.pipelines.shards.choose import choose
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.shards.write import stage_shard
-from textmill.pipelines.user_filter import choose_documents
 from textmill.schemas.errors import DataError, flag
+from textmill.schemas.format.digests import read_digests
 from textmill.schemas.format.drops import total_counts
 from textmill.schemas.format.statistics import ShardStatistics
 
@@ -112,7 +113,8 @@ def _make(
     """
     schema, task = run.schema, run.options.settings
     routes = Routes.of_schema(schema)
-    chosen = choose_documents(run.options.filter, documents)
+    listed = read_digests(run.options.forget, "forget") if run.options.forget else None
+    chosen, _ = choose(documents, task, run.options.filter, listed)
     routed = route_examples(chosen.documents, task, run.tokenizer, schema, split)
     # If a split is named, batches for other splits have only hashes, of documents it holds out.
     rows = dict.fromkeys([split] if split else schema.splits, 0)

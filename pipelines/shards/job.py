@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, tokenizer_of_json
+from textmill.pipelines.readers.forget import load_digests
 from textmill.pipelines.rows.evaluation import EvaluationLine
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
@@ -13,6 +14,7 @@ from textmill.pipelines.tasks.task import Task
 from textmill.pipelines.writers.token_counts import NO_COUNTS, add_token_counts
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import Statistics
@@ -45,6 +47,10 @@ class Job(BlockJob):
     def routes(self) -> Routes:
         """The splits and shards, from which a document's hash chooses."""
         return Routes.of_schema(self.schema)
+
+    def listed(self) -> Digests | None:
+        """The documents that --forget lists."""
+        return load_digests(self.forget) if self.forget else None
 
     def tokenizer(self) -> LoadedTokenizer:
         """The dataset's copy of the tokenizer.

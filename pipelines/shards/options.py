@@ -9,6 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import tyro
 
 from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, assumed_bytes
+from textmill.pipelines.readers.forget import ForgetFlag
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.shards.values import MOST_SHARDS, ShardCounts, Splits, parse_num_shards
 from textmill.pipelines.tasks.task import Task, task_class
@@ -53,7 +54,7 @@ HELP = Help(
     "label_field classes class_names truncation question_field context_field answers_field "
     "noise_density mean_span_length",
     groups={
-        "Input: documents": "reading filter",
+        "Input: documents": "reading filter forget",
         "Output: the dataset": "tokenizer output task max_length file_format encoding seed",
         "Task: flags of the chosen --task": "settings",
         "Splits: their shares and shards": "splitting",
@@ -165,6 +166,7 @@ class BuildOptions(Generic[T]):
     """Tokens of a row, at most 65,535. The cost of attention grows with its square, but longer rows
     cut fewer documents. Default: 1024 for clm and chat, 128 for other tasks."""
     filter: FilterFlag = ""
+    forget: ForgetFlag = ""
     seed: int = 0
     """Seed of every random choice. Another one gives other masks and another order of rows."""
     file_format: Annotated[

@@ -3,14 +3,12 @@
 `publish_set` is the last step of a run.
 """
 
-from textmill.pipelines.inspection.read_rows import sample_rows
-from textmill.pipelines.inspection.report.content import SetContent
-from textmill.pipelines.inspection.report.page import report_file
-from textmill.pipelines.inspection.report.sections import report_html
+from textmill.pipelines.readers.forget import forgotten_file
 from textmill.pipelines.readers.sources import file_digests, read_blocks
 from textmill.pipelines.rows.evaluation import evaluation_file
 from textmill.pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
 from textmill.pipelines.shards.job import Job, SetReport
+from textmill.pipelines.shards.report_page import report_page
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.rejects import rejects_file
 from textmill.pipelines.writers.tfds_info import tfds_files
@@ -20,7 +18,6 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.manifest import Manifest
-from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
 
@@ -54,33 +51,12 @@ def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
         **tfds_files(schema, report.files, report.statistics),
         **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
         **rejects_file(report.rejects),
+        **forgotten_file(job.forget, report.forgotten),
         TOKEN_COUNTS: counts_bytes(report.token_counts),
-        **report_file(lambda: report_html(_content(report, job, inputs))),
+        **report_page(report, job, inputs),
         CONFIG: job.config,
         TOKENIZER_CONFIG: job.tokenizer_config,
     }
-
-
-def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
-    """Collects the content of report.html."""
-    with store.workspace(job.staging) as folder:
-        listed = {file.path: file for file in report.files}
-        samples = sample_rows(
-            job.schema,
-            report.files,
-            lambda path: store.local_copy(shard_files.find(job.output, listed[path]), folder),
-        )
-    return SetContent(
-        schema=job.schema,
-        statistics=report.statistics,
-        inputs=inputs,
-        files=report.files,
-        rejects=report.rejects,
-        token_counts=report.token_counts,
-        samples=samples,
-        tokenizer=job.tokenizer(),
-        config=job.config,
-    )
 
 
 def _check_complete(report: SetReport, job: Job) -> None:

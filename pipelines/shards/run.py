@@ -3,6 +3,7 @@
 import os
 import time
 
+from textmill.pipelines.readers.forget import stage_digests
 from textmill.pipelines.readers.sources import has_blocks
 from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.shards.check import warnings_of
@@ -73,7 +74,7 @@ def _build(run: BuildRun, staging: Staging, say: Say) -> None:
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
     run.prepare(staging, say)
     run.execute(
-        wire(run, staging),
+        wire(run, staging, stage_digests(run.options.forget, folder)),
         staging,
         is_done=lambda: not has_blocks(folder),  # publishing removes the folder
         # Counts shards where the command cannot read the workers' journals.

@@ -7,6 +7,7 @@ from textmill.pipelines.encoding.tokenizer_files import DEFAULT
 from textmill.pipelines.input_options import InputFlags
 from textmill.pipelines.readers.corpus_files import corpus_parameters
 from textmill.pipelines.readers.files import expand_lists
+from textmill.pipelines.readers.forget import forget_parameters
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.user_filter import filter_parameters
 from textmill.pipelines.writers.document_formats import refuse_formats
@@ -47,6 +48,7 @@ def schema_of(
         **roles,
         **_corpora(options),
         **filter_parameters(options.filter),
+        **forget_parameters(options.forget),
         **fields.pop("parameters"),
     }
     schema = Schema(

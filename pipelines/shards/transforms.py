@@ -24,11 +24,15 @@ from textmill.pipelines.runners.steps import (
     count_shard,
     spread_blocks,
 )
+from textmill.pipelines.shards.choose import choose
 from textmill.pipelines.shards.job import Job, SetReport
 from textmill.pipelines.shards.publish import publish_set
-from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples
+from textmill.pipelines.shards.steps import (
+    RowMaker,
+    evaluation_of,
+    route_examples,
+)
 from textmill.pipelines.shards.write import write_shard
-from textmill.pipelines.user_filter import choose_documents
 from textmill.pipelines.writers.scratch import Pointer
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.format.drops import total_counts
@@ -56,7 +60,7 @@ class RouteBlock(BlockStep[Job], SendingStep[Job]):
         """Reads, tokenizes and routes."""
         job = self._job
         for documents in self.read(block):
-            chosen = choose_documents(job.filter, documents)
+            chosen, forgotten = choose(documents, job.task, job.filter, job.listed())
             routed = route_examples(
                 chosen.documents, job.task, self._tokenizer, job.schema, block.split
             )
@@ -68,7 +72,8 @@ class RouteBlock(BlockStep[Job], SendingStep[Job]):
                 source_bytes=documents.source_bytes,
             )
             count_read(statistics)
-            self.add(SetReport.of(documents, refused=routed.rejects, statistics=statistics))
+            counts = {"statistics": statistics, "forgotten": forgotten}
+            self.add(SetReport.of(documents, refused=routed.rejects, **counts))
         self.report(deliveries=Deliveries(blocks=(block.index,)))
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _build_shards = import_later("textmill.pipelines.shards.transforms:BuildShards")
 
 
-def wire(run: BuildRun, staging: Staging) -> "Callable[[beam.Pipeline], None]":
-    """Returns a function that adds the transforms to a pipeline."""
+def wire(run: BuildRun, staging: Staging, forget: str = "") -> "Callable[[beam.Pipeline], None]":
+    """Returns a function that adds the transforms to a pipeline; `forget` is a path of digests."""
 
     def build(pipeline: "beam.Pipeline") -> None:
         options = run.options
@@ -35,6 +35,7 @@ def wire(run: BuildRun, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             config=config_bytes("pipelines.build_shards", options),
             tokenizer_config=to_json(tokenizer_config(run.schema, run.tokenizer)),
             resume=options.run.resume,
+            forget=forget,
         )
         _ = pipeline | _build_shards(job)
 

@@ -19,6 +19,7 @@ from textmill.schemas.files.finished import Corpus, FinishedDirectory, SetInfo, 
 from textmill.schemas.format.agreement import METADATA, TOKENIZER_FILES
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
+    FORGOTTEN,
     FORMAT_VERSION,
     HOSTS,
     MANIFEST,
@@ -37,7 +38,7 @@ _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endin
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 _REMOVED = "removed"  # the folder of a corpus that lists removed documents
-_OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, HOSTS, *REJECTED)))
+_OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, FORGOTTEN, HOSTS, *REJECTED)))
 _OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
 # Kind of a directory -> files that the next run replaces or removes.
 OWNED: dict[type[FinishedDirectory], re.Pattern[str]] = {

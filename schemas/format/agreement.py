@@ -20,6 +20,7 @@ from textmill.schemas.format.features import is_training
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
     EVALUATION,
+    FORGOTTEN,
     HISTOGRAM,
     HOSTS,
     REJECTED,
@@ -35,7 +36,7 @@ from textmill.schemas.format.statistics import ShardStatistics, Statistics, spli
 from textmill.schemas.format.tokenizer_report import TokenizerReport
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
-# A dataset has all files of DUE, its shards, and no others than EVALUATION and REJECTS.
+# A dataset has all files of DUE, its shards, and no others than EVALUATION, FORGOTTEN and REJECTS.
 TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"
 DUE = (
     "config.yaml",
@@ -55,6 +56,7 @@ _DUE_IN_CORPUS = (*METADATA_FILES, "config.yaml", "report.html")
 _OPTIONAL_IN_CORPUS = (
     CARD,  # not written over a user's own README.md
     DECONTAMINATION,
+    FORGOTTEN,
     HOSTS,
     *REJECTED,
 )
@@ -172,7 +174,7 @@ def _odd_metadata(schema: Schema, stats: Statistics, manifest: Manifest) -> Iter
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         needed.add(EVALUATION)
-    yield from _odd_files(manifest, needed, (REJECTS, TOKENIZER_CONFIG), "dataset")
+    yield from _odd_files(manifest, needed, (FORGOTTEN, REJECTS, TOKENIZER_CONFIG), "dataset")
 
 
 def corpus_disagreements(

@@ -42,6 +42,7 @@ class Drop:
         counted when documents are read, in documents_rejected.
       words: text after the number; "" for the reason's name.
       color: color in the report's flow of documents.
+      is_sampled: whether a corpus shows the beginnings of some of its documents.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Drop:
     by_shard: bool = False
     words: str = ""
     color: str = "red"
+    is_sampled: bool = True
 
 
 DROPS = {
@@ -63,6 +65,7 @@ DROPS = {
         Drop("min_words", FILTERED),
         Drop("max_repetition", FILTERED),
         Drop("contaminated", FILTERED),
+        Drop("forgotten", "forgotten", words="as requested", is_sampled=False),
     )
 }
 BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)

@@ -37,6 +37,7 @@ REJECTS = "rejects/rejects.jsonl"
 REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
 DECONTAMINATION = "decontamination.json"  # in a corpus
 HOSTS = "hosts.json"  # in a corpus of web pages
+FORGOTTEN = "forgotten.txt"  # digests of --forget, in a dataset or corpus
 HISTOGRAM = "histogram.parquet"  # the counts of words of a tokenizer
 
 
@@ -139,7 +140,8 @@ class Manifest:
         check(paths == sorted(set(paths)), "files", paths, "must be sorted by path, each once")
         for file in self.files:
             if file.bytes > MAX_BYTES and file.split is None:
-                good, most = file.path in (EVALUATION, HISTOGRAM, *REJECTED), f"{MAX_BYTES:,}"
+                may_be_large = (EVALUATION, FORGOTTEN, HISTOGRAM, *REJECTED)
+                good, most = file.path in may_be_large, f"{MAX_BYTES:,}"
                 check(good, f"bytes of {file.path}", file.bytes, f"must be at most {most}")
         expected = self.compute_digest()
         if not self.digest:
