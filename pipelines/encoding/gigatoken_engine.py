@@ -73,7 +73,7 @@ class GigatokenBackend(PieceBackend):
     """Encodes by gigatoken, and by word tables where it may be wrong."""
 
     name = "gigatoken"
-    batch_bytes = 16 << 20  # its memory is checked after each batch
+    batch_bytes = 32 << 20  # its memory is checked after each batch
 
     def __init__(self, plan: EncodingPlan, tokenizer_json: bytes):
         """Takes the tokenizer.json as `tokenizers` writes it; loads nothing yet."""
@@ -119,18 +119,13 @@ class Gigatoken:
         buffers = pa.py_buffer(offsets), pa.py_buffer(data)
         text = pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers)
         guarded = find_characters(text, guarded_characters())
+        ids = self.encode_unguarded(data, offsets)
         if not guarded.any():
-            return self.encode_unguarded(data, offsets)
-        sizes, parts = np.diff(offsets), []
-        for chosen, encode in ((~guarded, self.encode_unguarded), (guarded, self._table.encode)):
-            own = np.append(0, np.cumsum(sizes[chosen]))
-            parts.append(encode(data[np.repeat(chosen, sizes)], own))
-        plain, exact = parts
-        places = plain.offsets[np.cumsum(~guarded)[guarded]]
-        values = np.insert(plain.values, np.repeat(places, exact.lengths), exact.values)
-        lengths = np.empty(len(guarded), np.int64)
-        lengths[~guarded], lengths[guarded] = plain.lengths, exact.lengths
-        return Ragged.of(values, lengths)
+            return ids
+        exact = self._table.encode(*Ragged(data, offsets).take(np.flatnonzero(guarded)))
+        order = np.arange(len(guarded))
+        order[guarded] = len(guarded) + np.arange(guarded.sum())
+        return Ragged.joined([ids, exact]).take(order)
 
     @cached_property
     def _table(self) -> WordTable:

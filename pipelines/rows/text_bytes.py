@@ -15,7 +15,7 @@ _SPACES = (0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0
 _C2, _E1, _ONE, _THREE = np.uint8(0xC2), np.uint8(0xE1), np.uint8(1), np.uint8(3)
 _TAB, _SEPARATOR, _FIVE = np.uint8(0x09), np.uint8(0x1C), np.uint8(5)
 _STRIP = 128  # bytes whose words a uint8 counts
-_ASCII, _PIECE = 0x80, 32  # bytes that are tested for ASCII at once
+_BLOCK = 64  # bytes that are compared at once
 
 
 def utf8_bytes(
@@ -147,30 +147,37 @@ def find_characters(text: pa.LargeStringArray, wanted: np.ndarray, run: int = 1)
     """
     data, bounds = utf8_bytes(text)
     found = np.empty(len(text), np.bool_)
-    _find_characters(data, bounds, wanted, not wanted[:_ASCII].any(), run, found)
+    _find_characters(data, bounds, wanted, _least_byte(wanted), run, found)
     return found
 
 
+def _least_byte(wanted: np.ndarray) -> np.uint8:
+    """The least byte that a character of a set begins with."""
+    return np.uint8(chr(int(wanted.argmax())).encode()[0])
+
+
 @entry()
-def _find_characters(data, bounds, wanted, skips_ascii, run, found):
-    """Tests each character, but skips pieces of ASCII if none of it is wanted."""
+def _find_characters(data, bounds, wanted, least, run, found):
+    """Tests each character, but skips blocks of bytes that none wanted begins with."""
     for document in range(len(found)):
         place, stop, length = bounds[document], bounds[document + 1], 0
-        tried = place  # pieces before are not all ASCII
+        tried = place  # blocks before have such a byte
         while place < stop and length < run:
-            code, size = np.int64(data[place]), 1
-            if code >= _ASCII:
+            if data[place] >= least:
                 code, size = code_point(data, place)
-            elif skips_ascii and place >= tried:
-                tried = place + _PIECE
-                if tried <= stop:
-                    high = np.uint8(0)
-                    for byte in data[place:tried]:
-                        high |= byte
-                    if high < _ASCII:
-                        size = _PIECE
-            length = length + 1 if wanted[code] else 0
-            place += size
+                length = length + 1 if wanted[code] else 0
+                place += size
+                continue
+            length = 0
+            place += 1
+            while place >= tried and place + _BLOCK <= stop:
+                high = np.uint8(0)
+                for i in range(_BLOCK):  # LLVM compares 32 bytes at once
+                    high |= np.uint8(data[np.uint64(place + i)] >= least)
+                if high:
+                    tried = place + _BLOCK
+                else:
+                    place += _BLOCK
         found[document] = length >= run
 
 
