@@ -153,7 +153,7 @@ def find_characters(text: pa.LargeStringArray, wanted: np.ndarray, run: int = 1)
 
 def _least_byte(wanted: np.ndarray) -> np.uint8:
     """The least byte that a character of a set begins with."""
-    return np.uint8(chr(int(wanted.argmax())).encode()[0])
+    return np.uint8(chr(int(wanted.argmax())).encode("utf-8", "surrogatepass")[0])
 
 
 @entry()

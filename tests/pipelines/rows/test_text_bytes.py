@@ -2,6 +2,7 @@ import re
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +61,19 @@ def test_characters_are_found_where_so_many_of_a_set_follow_each_other(documents
     text = column(["before", *documents, "after"]).slice(1, len(documents))
     found = find_characters(text, in_set, run)
     assert found.tolist() == [pattern.search(document) is not None for document in documents]
+
+
+@pytest.mark.parametrize("wanted", ["b", "é", "中", "😀", "\ud800"])
+def test_characters_at_the_ends_of_blocks(wanted):
+    """Blocks of 64 bytes are skipped; a character may begin at any byte near their ends."""
+    in_set = np.zeros(sys.maxunicode + 1, bool)
+    in_set[[ord(wanted), 0x10FFFF]] = True
+    sizes = (*range(4), *range(58, 68), *range(122, 132))
+    parts = ("b", "é", "中", "😀", "\U0010ffff", "c", "è", "丁", "")
+    documents = [
+        "a" * n + part + "a" * m for n in sizes for part in parts for m in (0, 1, 63, 64, 65)
+    ]
+    found = find_characters(column(documents), in_set)
+    assert found.tolist() == [
+        wanted in document or "\U0010ffff" in document for document in documents
+    ]
