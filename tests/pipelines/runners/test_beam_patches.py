@@ -17,20 +17,28 @@ OTHERS = 3 * ELEMENTS // 4  # that must be done before the slow one goes on
 _done = threading.Semaphore(0)
 _waited: list[bool] = []
 _seen: list[int] = []
+_bundles: list[int] = []
 
 
-def handle(element: int) -> None:
-    """Notes an element; the slow one waits for most of the others, but not for ever."""
-    _seen.append(element)
-    if element == SLOW:
-        _waited.append(all(_done.acquire(timeout=3) for _ in range(OTHERS - 1)))
-    _done.release()
+class Handle(beam.DoFn):
+    """Notes elements and bundles; the slow element waits for most of the others, not for ever."""
+
+    def start_bundle(self):
+        """Counts a bundle."""
+        _bundles.append(1)
+
+    def process(self, element: int):
+        """Notes an element."""
+        _seen.append(element)
+        if element == SLOW:
+            _waited.append(all(_done.acquire(timeout=3) for _ in range(OTHERS - 1)))
+        _done.release()
 
 
 def run(tmp_path) -> None:
     """Elements that are shuffled, as blocks are, on two workers that are threads."""
     run_pipeline(
-        lambda p: p | beam.Create(range(ELEMENTS)) | beam.Reshuffle() | beam.Map(handle),
+        lambda p: p | beam.Create(range(ELEMENTS)) | beam.Reshuffle() | beam.ParDo(Handle()),
         [
             f"--runner={IN_PROCESS}",
             "--direct_running_mode=multi_threading",
@@ -46,6 +54,7 @@ def run(tmp_path) -> None:
 def _forget():
     _seen.clear()
     _waited.clear()
+    _bundles.clear()
     while _done.acquire(blocking=False):
         pass
 
@@ -54,6 +63,7 @@ def test_a_free_worker_takes_more_than_its_half(tmp_path):
     run(tmp_path)
     assert sorted(_seen) == list(range(ELEMENTS))
     assert _waited == [True]
+    assert len(_bundles) > 2
 
 
 @pytest.mark.slow
@@ -61,7 +71,7 @@ def test_beam_itself_gives_each_worker_a_half(tmp_path, monkeypatch):
     """Else Beam has changed, and patch_beam need not replace its bundles any more."""
     monkeypatch.setattr(beam_patches, "_EvenBundles", beam_patches._EvenBundles.__base__)
     run(tmp_path)
-    assert _waited == [False]
+    assert len(_bundles) == 2
 
 
 class Grouped(execution.GroupingBuffer):
