@@ -151,13 +151,10 @@ def read_model(path: str) -> ModelFile:
       DataError: it is not a supervised model, or damaged.
     """
     try:
-        content = (
-            np.frombuffer(store.read(path), np.uint8)
-            if store.is_url(path)
-            else np.memmap(path, np.uint8, "r")
-            if os.path.getsize(path)
-            else np.zeros(0, np.uint8)
-        )
+        if store.is_url(path) or not os.path.getsize(path):  # an empty file cannot be mapped
+            content = np.frombuffer(store.read(path), np.uint8)
+        else:
+            content = np.memmap(path, np.uint8, "r")
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{path}: the model cannot be read ({reason}): give its file") from error

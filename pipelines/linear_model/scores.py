@@ -1,10 +1,7 @@
 """Scores of texts by a linear model, equal to fastText's own. Pure.
 
-The features of a text are its words, their n-grams of characters with < and > at the ends, and
-n-grams of words, each a row of the input matrix: words by their bytes, n-grams by a bucket of their
-hash. The mean of the rows, times the output matrix, gives the score of each label (Joulin et al.,
-"Bag of tricks for efficient text classification", 2016). Words are bytes between white space of
-ASCII; newlines count as spaces, and the text ends in the word `</s>`, as fastText reads a line.
+The mean of the rows of a text's features, times the output matrix, gives the score of each label
+(Joulin et al., "Bag of tricks for efficient text classification", 2016).
 
 If there are fewer labels than columns, rows are multiplied by the output matrix when the model is
 loaded: scores then need as many numbers a feature as there are labels. Sums are in float64 there,
@@ -15,7 +12,6 @@ Legend: D documents, K labels, W columns of rows.
 """
 
 import functools
-import hashlib
 import math
 from dataclasses import dataclass
 
@@ -23,9 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.linear_model.features import (
+    Vocabulary,
+    find_end,
+    list_features,
+    most_features,
+)
 from textmill.pipelines.linear_model.model_file import (
     HIERARCHICAL,
-    LABEL,
     SOFTMAX,
     ModelFile,
     read_model,
@@ -36,46 +37,7 @@ from textmill.schemas.files import store
 
 _AT_ONCE = 1 << 14  # rows that are decoded at once
 _MOST_BYTES = 16 << 30  # of rows in memory
-_EOS = b"</s>"
 _MAX_SIGMOID, _SIGMOIDS = 8, 512  # of fastText's table
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The tables by which `sum_rows` turns text into rows.
-
-    Attributes:
-      entries, bounds, slots: bytes of words and labels, where each begins, and a hash table of
-        their numbers.
-      words: number of words; larger numbers are labels.
-      end: number of `</s>`, -1 if it is none of the words.
-      pruned: int32 [buckets], the row of each bucket, or [0] if each has its own.
-      settings: int64 [5]: n-grams of words, buckets (0 if n-grams have no rows), minn, maxn, words.
-    """
-
-    entries: np.ndarray
-    bounds: np.ndarray
-    slots: np.ndarray
-    pruned: np.ndarray
-    settings: np.ndarray
-
-    @classmethod
-    def of(cls, model: ModelFile) -> "Vocabulary":
-        """The vocabulary of a stored model."""
-        number = len(model.counts)
-        slots = np.full(1 << (2 * number + 1).bit_length(), -1, np.int32)
-        fill_slots(model.entries, model.bounds, slots)
-        own, pruned = model.settings, model.pruned
-        has_rows = own.hashes and (pruned is None or (pruned >= 0).any())
-        settings = [own.word_ngrams, own.buckets * has_rows, own.minn, own.maxn, model.words]
-        no_rows = np.zeros(0, np.int32)
-        return cls(
-            model.entries,
-            model.bounds,
-            slots,
-            no_rows if pruned is None else pruned,
-            np.array(settings, np.int64),
-        )
 
 
 @dataclass(frozen=True)
@@ -175,19 +137,7 @@ class LinearModel:
         kind = np.float32 if self.outputs is not None else np.float64
         sums = np.zeros((len(text), self.rows.shape[1]), kind)
         counts = np.zeros(len(text), np.int64)
-        own = self.vocabulary
-        sum_rows(
-            data,
-            bounds,
-            own.entries,
-            own.bounds,
-            own.slots,
-            own.pruned,
-            own.settings,
-            self.rows,
-            sums,
-            counts,
-        )
+        sum_rows(data, bounds, self.vocabulary.tables, self.rows, sums, counts)
         sums *= (1.0 / np.maximum(counts, 1)).astype(kind)[:, None]
         if self.outputs is None:
             return sums.astype(np.float32), counts
@@ -212,16 +162,23 @@ def load_model(path: str) -> LinearModel:
       UsageError: there is no such file.
       DataError: it is not a supervised model of fastText, or damaged.
     """
-    return LinearModel.of(read_model(path), sha256_of(path), path)
+    return LinearModel.of(read_model(path), store.sha256(path), path)
 
 
-@functools.lru_cache(4)
-def sha256_of(path: str) -> str:
-    """The sha256 of a model's file."""
-    if store.is_url(path):
-        return hashlib.sha256(store.read(path)).hexdigest()
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def tenths_of(scores: np.ndarray) -> np.ndarray:
+    """The tenth from 0 to 1 in which each score is, [n]: int64 [n], 0 to 9."""
+    return np.minimum((scores * 10).astype(int), 9)
+
+
+def name_tenth(tenth: int) -> str:
+    """The name of a tenth: 3 -> "0.3 to 0.4"."""
+    return f"{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}"
+
+
+def count_tenths(scores: np.ndarray) -> dict[str, int]:
+    """How many scores are in each tenth, ascending, by its name."""
+    tenths, numbers = np.unique(tenths_of(scores), return_counts=True)
+    return dict(zip(map(name_tenth, tenths.tolist()), numbers.tolist(), strict=True))
 
 
 def make_tree(counts: np.ndarray) -> np.ndarray:
@@ -255,213 +212,28 @@ def _sigmoids() -> np.ndarray:
 # ---- compiled ----
 
 _F = np.float32
-_BASIS, _PRIME = np.uint32(2166136261), np.uint32(16777619)
-_MIX = np.uint64(116049371)
-_OPEN, _CLOSE = np.uint8(0x3C), np.uint8(0x3E)
-_EOS_BYTES = np.frombuffer(_EOS, np.uint8)
-_LABEL_BYTES = np.frombuffer(LABEL.encode(), np.uint8)
 _LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 _ROOT_HALF = 0.7071067811865476
 _ADDED = 1e-5  # fastText adds it before it takes a logarithm
 
 
-@inner
-def _hash_byte(code, byte):
-    return np.uint32(np.uint32(code ^ np.uint32(np.int8(byte))) * _PRIME)
-
-
-@inner
-def _hash_bytes(data, start, stop):
-    code = _BASIS
-    for place in range(start, stop):
-        code = _hash_byte(code, data[place])
-    return code
-
-
-@inner
-def _find(data, start, stop, code, entries, bounds, slots):
-    """The number of the entry with these bytes, -1 if there is none."""
-    mask = np.uint32(len(slots) - 1)
-    slot, size = np.int64(code & mask), stop - start
-    while slots[slot] >= 0:
-        number = slots[slot]
-        first = bounds[number]
-        if bounds[number + 1] - first == size:
-            i = 0
-            while i < size and entries[first + i] == data[start + i]:
-                i += 1
-            if i == size:
-                return np.int64(number)
-        slot = (slot + 1) & np.int64(mask)
-    return np.int64(-1)
-
-
 @entry()
-def fill_slots(entries, bounds, slots):
-    """Fills the hash table of entries; of equal ones the first counts."""
-    mask = len(slots) - 1
-    for number in range(len(bounds) - 1):
-        start, stop = bounds[number], bounds[number + 1]
-        code = _hash_bytes(entries, start, stop)
-        if _find(entries, start, stop, code, entries, bounds, slots) < 0:
-            slot = np.int64(code) & mask
-            while slots[slot] >= 0:
-                slot = (slot + 1) & mask
-            slots[slot] = number
-
-
-@inner
-def _is_space(byte):
-    # \0 \t \n \v \f \r and the space
-    return byte == 0 or byte == 0x20 or (9 <= byte and byte <= 13)
-
-
-@inner
-def _begins_with(data, start, stop, wanted):
-    if stop - start < len(wanted):
-        return False
-    for i in range(len(wanted)):
-        if data[start + i] != wanted[i]:
-            return False
-    return True
-
-
-@inner
-def _row_of(bucket, words, pruned):
-    if len(pruned):
-        row = pruned[bucket]
-        return np.int64(-1) if row < 0 else words + np.int64(row)
-    return words + np.int64(bucket)
-
-
-@inner
-def list_characters(data, start, stop, settings, pruned, features, used):
-    """Appends the rows of the n-grams of characters of `<word>`; returns the number of features."""
-    buckets, minn, maxn, words = settings[1], settings[2], settings[3], settings[4]
-    if buckets == 0:
-        return used
-    size = stop - start + 2
-    for i in range(size):
-        first = _OPEN if i == 0 else (_CLOSE if i == size - 1 else data[start + i - 1])
-        if first & 0xC0 == 0x80:
-            continue
-        code, j, n = _BASIS, i, 1
-        while j < size and n <= maxn:
-            byte = _OPEN if j == 0 else (_CLOSE if j == size - 1 else data[start + j - 1])
-            code = _hash_byte(code, byte)
-            j += 1
-            while j < size - 1 and data[start + j - 1] & 0xC0 == 0x80:
-                code = _hash_byte(code, data[start + j - 1])
-                j += 1
-            if n >= minn and not (n == 1 and (i == 0 or j == size)):
-                row = _row_of(np.int64(code % np.uint32(buckets)), words, pruned)
-                if row >= 0:
-                    features[used] = row
-                    used += 1
-            n += 1
-    return used
-
-
-@inner
-def list_features(
-    data, start, stop, entries, bounds, slots, end, pruned, settings, features, codes
-):
-    """Lists the rows of the text data[start:stop] in fastText's order; returns their number.
-
-    `end` is the number of the entry `</s>`, or -1. `features` (int32, out) has room for all rows,
-    and `codes` (int32, scratch) for a hash of each word.
-    """
-    maxn, words = settings[3], settings[4]
-    used, seen, place = 0, 0, start
-    while True:
-        while place < stop and _is_space(data[place]):
-            place += 1
-        if place == stop:
-            break
-        begin, code = place, _BASIS
-        while place < stop and not _is_space(data[place]):
-            code = _hash_byte(code, data[place])
-            place += 1
-        if place - begin == len(_EOS_BYTES) and _begins_with(data, begin, place, _EOS_BYTES):
-            break  # fastText ends a line here, too
-        number = _find(data, begin, place, code, entries, bounds, slots)
-        if number >= words or (number < 0 and _begins_with(data, begin, place, _LABEL_BYTES)):
-            continue
-        if number >= 0:
-            features[used] = number
-            used += 1
-        if maxn > 0:
-            used = list_characters(data, begin, place, settings, pruned, features, used)
-        codes[seen] = np.int32(code)
-        seen += 1
-    if end >= 0:
-        features[used] = end
-        used += 1
-    codes[seen] = np.int32(_hash_bytes(_EOS_BYTES, 0, len(_EOS_BYTES)))
-    seen += 1
-    buckets = np.uint64(settings[1])
-    if buckets > 0:
-        for i in range(seen):
-            mixed = np.uint64(np.int64(codes[i]))
-            for j in range(i + 1, min(seen, i + settings[0])):
-                mixed = np.uint64(mixed * _MIX + np.uint64(np.int64(codes[j])))
-                row = _row_of(np.int64(mixed % buckets), words, pruned)
-                if row >= 0:
-                    features[used] = row
-                    used += 1
-    return used
-
-
-@inner
-def find_end(entries, bounds, slots):
-    """The number of the entry `</s>`, -1 if there is none."""
-    code = _hash_bytes(_EOS_BYTES, 0, len(_EOS_BYTES))
-    return _find(_EOS_BYTES, 0, len(_EOS_BYTES), code, entries, bounds, slots)
-
-
-@inner
-def most_features(size, settings):
-    """The maximum number of features of a text of so many bytes, and of its words."""
-    words = size // 2 + 2
-    return words + (size + 2 * words) * settings[3] + words * max(settings[0], 1), words
-
-
-@entry()
-def sum_rows(data, texts, entries, bounds, slots, pruned, settings, rows, sums, counts):
+def sum_rows(data, texts, tables, rows, sums, counts):
     """Adds up the rows of the features of each text.
 
     Args:
       data: uint8, bytes of all texts.
       texts: int64 [D + 1], where each begins.
-      entries: see `Vocabulary`, as for the next four.
-      bounds: of entries.
-      slots: of entries.
-      pruned: rows of buckets.
-      settings: of features.
+      tables: those of the `Vocabulary`.
       rows: float32 [rows, W].
       sums: [D, W], zeros; out.
       counts: int64 [D], out: number of features.
     """
-    longest = np.int64(0)
-    for text in range(len(counts)):
-        longest = max(longest, texts[text + 1] - texts[text])
-    most, words = most_features(longest, settings)
+    most, words = most_features(texts, tables[4])
     features, codes = np.empty(most, np.int32), np.empty(words, np.int32)
-    end = find_end(entries, bounds, slots)
+    end = find_end(tables)
     for text in range(len(counts)):
-        used = list_features(
-            data,
-            texts[text],
-            texts[text + 1],
-            entries,
-            bounds,
-            slots,
-            end,
-            pruned,
-            settings,
-            features,
-            codes,
-        )
+        used = list_features(data, texts[text], texts[text + 1], tables, end, features, codes)
         for i in range(used):
             row = features[i]
             for column in range(rows.shape[1]):

@@ -16,23 +16,24 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.linear_model.features import (
+    EOS,
+    Vocabulary,
+    find_end,
+    list_features,
+    most_features,
+)
 from textmill.pipelines.linear_model.model_file import (
     LABEL,
     Matrix,
     ModelFile,
     Settings,
 )
-from textmill.pipelines.linear_model.scores import (
-    Vocabulary,
-    exp_of,
-    find_end,
-    list_features,
-    most_features,
-)
+from textmill.pipelines.linear_model.scores import exp_of
+from textmill.pipelines.rows.masking import GAMMA, mix
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 
 GOOD, OTHER = "good", "other"  # the labels
-_EOS = b"</s>"
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ def count_words(text: Iterable[pa.LargeStringScalar], least: int) -> tuple[list[
     for document in text:
         counted.update(document.as_py().encode().replace(b"\0", b" ").split())
         documents += 1
-    counted[_EOS] = documents
+    counted[EOS] = documents
     label = LABEL.encode()
     found = [
         (word, number)
         for word, number in counted.items()
-        if (number >= least or word == _EOS) and not word.startswith(label)
+        if (number >= least or word == EOS) and not word.startswith(label)
     ]
     found.sort(key=lambda item: (-item[1], item[0]))
     return [word for word, _ in found], [number for _, number in found]
@@ -146,21 +147,17 @@ def order_of(digests: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """The finalizer of splitmix64: uint64 [n]."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return values ^ values >> np.uint64(31)
+    """The next numbers of SplitMix64: uint64 [n]."""
+    return mix(values + GAMMA)
 
 
 def _features(text: pa.LargeStringArray, own: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     """The features of all documents, int32 [F], and where those of each begin, int64 [D + 1]."""
     data, bounds = utf8_bytes(text)
     offsets = np.zeros(len(text) + 1, np.int64)
-    tables = own.entries, own.bounds, own.slots, own.pruned, own.settings
-    place_features(data, bounds, *tables, np.zeros(0, np.int32), offsets)
+    place_features(data, bounds, own.tables, np.zeros(0, np.int32), offsets)
     features = np.empty(offsets[-1], np.int32)
-    place_features(data, bounds, *tables, features, offsets)
+    place_features(data, bounds, own.tables, features, offsets)
     return features, offsets
 
 
@@ -170,44 +167,24 @@ _F, _1, _0 = np.float32, np.float32(1), np.float32(0)
 
 
 @entry()
-def place_features(data, texts, entries, bounds, slots, pruned, settings, out, offsets):
+def place_features(data, texts, tables, out, offsets):
     """Counts the features of each document, or lists them if `out` has room.
 
     Args:
       data: uint8, bytes of all texts.
       texts: int64 [D + 1], where each begins.
-      entries: see `Vocabulary`, as for the next four.
-      bounds: of entries.
-      slots: of entries.
-      pruned: rows of buckets.
-      settings: of features.
+      tables: those of the `Vocabulary`.
       out: int32 [F], out; or [0].
       offsets: int64 [D + 1], out.
     """
-    longest = np.int64(0)
-    for text in range(len(texts) - 1):
-        longest = max(longest, texts[text + 1] - texts[text])
-    most, words = most_features(longest, settings)
+    most, words = most_features(texts, tables[4])
     features, codes = np.empty(most, np.int32), np.empty(words, np.int32)
-    end = find_end(entries, bounds, slots)
+    end = find_end(tables)
     for text in range(len(texts) - 1):
-        used = list_features(
-            data,
-            texts[text],
-            texts[text + 1],
-            entries,
-            bounds,
-            slots,
-            end,
-            pruned,
-            settings,
-            features,
-            codes,
-        )
+        used = list_features(data, texts[text], texts[text + 1], tables, end, features, codes)
         offsets[text + 1] = offsets[text] + used
         if len(out):
-            for i in range(used):
-                out[offsets[text] + i] = features[i]
+            out[offsets[text] : offsets[text + 1]] = features[:used]
 
 
 @inner

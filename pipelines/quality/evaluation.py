@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from textmill.pipelines.linear_model.scores import tenths_of
+
 
 @dataclass(frozen=True)
 class Tenth:
@@ -46,7 +48,7 @@ class Agreement:
 def agree(scores: np.ndarray, good: np.ndarray) -> Agreement:
     """Compares scores, float32 [n], with labels, bool [n]."""
     number, positive = len(good), int(np.count_nonzero(good))
-    number_of_tenth = np.minimum((scores * 10).astype(int), 9)
+    number_of_tenth = tenths_of(scores)
     tenths = []
     error = 0.0
     for tenth in range(10):

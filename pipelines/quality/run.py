@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from textmill.pipelines.linear_model.model_file import write_model
-from textmill.pipelines.linear_model.scores import LinearModel
+from textmill.pipelines.linear_model.scores import LinearModel, name_tenth
 from textmill.pipelines.linear_model.training import train
 from textmill.pipelines.quality.documents import Labelled, read_labelled
 from textmill.pipelines.quality.evaluation import Agreement, agree
@@ -105,7 +105,7 @@ def _print(
     for place, tenth in enumerate(own.tenths):
         if tenth.documents:
             table.add_row(
-                f"{place / 10:.1f} to {(place + 1) / 10:.1f}",
+                name_tenth(place),
                 f"{tenth.documents:,}",
                 f"{tenth.score:.3f}",
                 f"{tenth.good:.3f}",

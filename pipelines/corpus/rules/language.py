@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.corpus.rules.shares import Languages
-from textmill.pipelines.linear_model.scores import load_model, sha256_of
+from textmill.pipelines.linear_model.scores import count_tenths, load_model
 from textmill.schemas.commands.values import spelled, take_values
 from textmill.schemas.errors import FieldError, UsageError, flag
 
@@ -85,13 +85,9 @@ def judge(identified: Labels, wanted: dict[str, float]) -> Judged:
     labels, probability = identified
     is_other = np.array([label not in wanted for label in labels], bool)
     least = np.array([wanted.get(label, 0.0) for label in labels])
-    tenths = np.minimum((probability * 10).astype(int), 9)
     observed = {"language": dict(Counter(labels))}
     if probability.any():
-        bins = Counter(tenths.tolist())
-        observed["language_probability"] = {
-            f"{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}": number for tenth, number in bins.items()
-        }
+        observed["language_probability"] = count_tenths(probability)
     reason = np.where(is_other, 1, np.where(probability < least, 2, 0))
     measured = np.where(is_other, np.array(labels, object), probability)
     limit = np.where(is_other, ",".join(sorted(wanted)), least.astype(object))
@@ -162,7 +158,7 @@ def _model(identifier: str) -> str:
     """Name of the model, with its sha256 or the version of its package."""
     if identifier == "quick":
         return f"resiliparse {importlib.metadata.version('resiliparse')}"
-    return f"lid.176.ftz sha256 {sha256_of(_model_path())}"
+    return f"lid.176.ftz sha256 {load_model(_model_path()).sha256}"
 
 
 def _model_path() -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import tyro
 
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
-from textmill.pipelines.linear_model.scores import LinearModel, load_model
+from textmill.pipelines.linear_model.scores import LinearModel, count_tenths, load_model
 from textmill.pipelines.linear_model.training import GOOD
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError, flag
@@ -100,13 +100,7 @@ class QualityModel(RuleGroup):
 
 def judge(scores: np.ndarray, least: np.float32) -> Judged:
     """Drops documents with lower scores, float32 [n], and counts scores by tenths."""
-    tenths, numbers = np.unique(np.minimum((scores * 10).astype(int), 9), return_counts=True)
-    observed = {
-        COLUMN: {
-            f"{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}": number
-            for tenth, number in zip(tenths.tolist(), numbers.tolist(), strict=True)
-        }
-    }
+    observed = {COLUMN: count_tenths(scores)}
     # The shortest decimals that are this float32, as in a JSON Lines corpus.
     measured = np.array([float(str(score)) for score in scores])
     added = {COLUMN: pa.array(scores, pa.float32())}
