@@ -59,7 +59,7 @@ WIRING |= {"corpus/transforms", "corpus/partition_steps"}
 WIRING |= {"corpus/near_duplicates/transforms", "corpus/near_duplicates/comparing_steps"}
 WIRING |= {"corpus/decontamination/transforms", "preflight"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
-READS_STORES = {"lock", "object_store", "set_files"}
+READS_STORES = {"cache", "lock", "object_store", "set_files"}
 # All others read and write files of any kind through schemas/files/store.py; these set or use
 # retries, the flags and the display of a process.
 KNOW_REQUESTS = {"store", "set_files", "s3_flags", "steps"}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
-from textmill.pipelines.corpus.partition import SOURCE, partition_of, read_rows
+from textmill.pipelines.corpus.partition import SOURCE, read_rows
 from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
@@ -19,7 +19,13 @@ from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError, TextmillError
 from textmill.schemas.files.finished import Corpus, open_finished
-from textmill.schemas.format.corpus_metadata import BINS, FILLED, FileStatistics, bins_of
+from textmill.schemas.format.corpus_metadata import (
+    BINS,
+    FILLED,
+    FileStatistics,
+    bins_of,
+    partition_of,
+)
 from textmill.schemas.format.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
 from textmill.schemas.format.manifest import HOSTS, ManifestFile
 

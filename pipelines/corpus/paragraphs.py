@@ -26,13 +26,13 @@ from textmill.pipelines.corpus.partition import (
     digests_of,
     find_rows,
     join_equal,
-    partition_of,
     with_one_copy,
 )
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words, utf8_bytes
+from textmill.schemas.format.corpus_metadata import partition_of
 
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))

@@ -29,18 +29,10 @@ from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.format.corpus_metadata import partition_of
 
 COUNTED = ("words", "copies")
 SOURCE = ("file", "record")
-
-
-def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
-    """The partition of each document, by the first 32 bits of its hash: uint8 [n, 16] -> int64 [n].
-
-    Partitions ascend with the hashes.
-    """
-    first = np.ascontiguousarray(digests[:, :4]).view(">u4").reshape(-1).astype(np.int64)
-    return first * partitions >> 32
 
 
 def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from textmill.schemas.files.set_files import default_directory
+from textmill.schemas.files.cache import default_directory
 
 LEAST_BYTES = 1 << 17  # smaller tokenizers load quickly and are not kept
 MOST_BYTES = 1 << 30  # of all files together; those that were used least recently are removed

@@ -8,7 +8,7 @@ import tyro
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.terminal import command_in_message
 from textmill.schemas.errors import UsageError, flag
-from textmill.schemas.files.set_files import CACHE_GIGABYTES
+from textmill.schemas.files.cache import CACHE_GIGABYTES
 from textmill.schemas.files.store import is_url
 
 Format = Literal["parquet", "jsonl", "arrow", "mds"]

@@ -35,8 +35,8 @@ from textmill.pipelines.runners.console import Console, columns_table
 from textmill.pipelines.writers.token_counts import read_token_counts
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.files.cache import Cache, default_directory
 from textmill.schemas.files.finished import SetInfo, read_set
-from textmill.schemas.files.set_files import Cache, default_directory
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.row_documents import RowDocuments
 

@@ -18,6 +18,7 @@ import xxhash
 
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.schemas.format.metadata import Schema, shard_name
+from textmill.schemas.format.row_documents import shards_of
 
 
 def content_digests(text: pa.LargeStringArray) -> np.ndarray:
@@ -85,7 +86,7 @@ class Routes:
         Returns:
           int64 [n], routes.
         """
-        high, _ = _halves(digests)
+        high = np.ascontiguousarray(digests[:, :8]).view(">u8").reshape(-1).astype(np.uint64)
         # Upper bounds of the splits' ranges, as integers: no rounding at the boundaries.
         bounds = np.cumsum(list(self.splits.values()))[:-1] * float(1 << 53)
         split = np.searchsorted(bounds.astype(np.uint64), high >> np.uint64(11), side="right")
@@ -96,15 +97,9 @@ class Routes:
         return self._within(np.full(len(digests), list(self.splits).index(split)), digests)
 
     def _within(self, split: np.ndarray, digests: np.ndarray) -> np.ndarray:
-        _, low = _halves(digests)
         counts = np.array([self.shards[name] for name in self.splits])
         first = np.cumsum(counts) - counts
-        return first[split] + (low % counts[split].astype(np.uint64)).astype(np.int64)
-
-
-def _halves(digests: np.ndarray) -> np.ndarray:
-    """uint64 [2, n]: the upper and the lower half of each hash."""
-    return np.ascontiguousarray(digests).view(">u8").T.astype(np.uint64)
+        return first[split] + shards_of(digests, counts[split])
 
 
 def json_of(column: pa.Array, *, in_ascii: bool = True) -> pa.LargeStringArray:

@@ -23,7 +23,8 @@ from typing import Callable, Sequence
 import numpy as np
 
 from textmill.schemas.errors import DataError, flag
-from textmill.schemas.files.set_files import PIECES, CachedFiles, FilePart, mark_used
+from textmill.schemas.files.cache import PIECES, mark_used
+from textmill.schemas.files.set_files import CachedFiles, FilePart
 
 THREADS = 16  # that download in the background
 _TRIES = 5  # to map a piece before other processes remove it

@@ -98,6 +98,20 @@ class CorpusSchema:
         return setting_differences(stored, requested)
 
 
+def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
+    """The partition, which is the file, of each document, by the first 32 bits of its hash.
+
+    Args:
+      digests: uint8 [n, 16], of texts. Partitions ascend with them.
+      partitions: number of files of documents.
+
+    Returns:
+      int64 [n].
+    """
+    first = np.ascontiguousarray(digests[:, :4]).view(">u4").reshape(-1).astype(np.int64)
+    return first * partitions >> 32
+
+
 def bins_of(words: np.ndarray) -> Tuple[int, ...]:
     """Histogram of the bit lengths of numbers of words: BINS counts of documents."""
     bits = np.frexp(np.asarray(words, np.float64))[1]

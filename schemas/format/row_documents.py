@@ -29,7 +29,7 @@ import numpy as np
 from textmill.schemas.errors import DataError, describe_refusal
 
 DIGEST_BYTES = 16
-# Tasks whose documents are in the shard that `shard_of` names; others are routed by a part of them.
+# Tasks whose documents are in the shard that `shards_of` names; others route by a part of them.
 ROUTED_BY_DIGEST = ("mlm", "clm", "chat", "span_corruption")
 _MAGIC = b"TMrowdoc"
 _HEAD = struct.Struct("<8s5Q4B4x")
@@ -92,9 +92,18 @@ def encode_row_documents(
     return b"".join([head, whole[used].tobytes(), *(column.tobytes() for column in columns)])
 
 
-def shard_of(digest: bytes, shards: int) -> int:
-    """The number of the shard, of so many of a split, that has a document: see ROUTED_BY_DIGEST."""
-    return int.from_bytes(digest[8:], "big") % shards
+def shards_of(digests: np.ndarray, shards: np.ndarray | int) -> np.ndarray:
+    """The number of the shard of each document, by the second half of its hash.
+
+    Args:
+      digests: uint8 [n, 16], of what routes the documents; see ROUTED_BY_DIGEST.
+      shards: number of shards of the split, or of that of each document, int64 [n].
+
+    Returns:
+      int64 [n].
+    """
+    low = np.ascontiguousarray(digests[:, 8:]).view(">u8").reshape(-1).astype(np.uint64)
+    return (low % np.asarray(shards).astype(np.uint64)).astype(np.int64)
 
 
 def largest_row_documents(rows: int, segments: int, documents: int) -> int:

@@ -44,19 +44,14 @@ from typing import Any, Sequence
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.files.cache import CACHE_GIGABYTES, Cache, default_directory
 from textmill.schemas.files.finished import SetInfo, read_set
-from textmill.schemas.files.set_files import (
-    CACHE_GIGABYTES,
-    Cache,
-    CachedFiles,
-    LocalFiles,
-    default_directory,
-)
+from textmill.schemas.files.set_files import CachedFiles, LocalFiles
 from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import RowReader, open_rows
-from textmill.schemas.format.row_documents import ROUTED_BY_DIGEST, RowDocuments, shard_of
+from textmill.schemas.format.row_documents import ROUTED_BY_DIGEST, RowDocuments, shards_of
 from textmill.trainers.data.batches import Batch, BatchReader, RowDocument
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.streamed_rows import WINDOWS_AHEAD, StreamedRows
@@ -243,7 +238,7 @@ class ShardSet(BatchReader):
         found = [np.zeros(0, np.int64)]
         numbers: Sequence[int] = range(len(shards))
         if self.schema.task in ROUTED_BY_DIGEST and shards:
-            numbers = [shard_of(digest, len(shards))]
+            numbers = shards_of(np.frombuffer(digest, np.uint8)[None], len(shards)).tolist()
         for file, end in ((shards[number], ends[number]) for number in numbers):
             found.append(self._row_documents(file).rows_of(digest) + end - (file.rows or 0))
         return np.concatenate(found)

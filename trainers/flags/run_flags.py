@@ -25,7 +25,7 @@ from typing_extensions import Annotated
 
 from textmill.schemas.commands.values import NONE, OF_THIS_RUN, spelled
 from textmill.schemas.errors import FieldError, UsageError, flag
-from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, default_directory
+from textmill.schemas.files.cache import CACHE_GIGABYTES, Cache, default_directory
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.features import ROWS_OF
 from textmill.schemas.format.metadata import Schema

@@ -7,9 +7,13 @@ import importlib.util
 import json
 from typing import Any, Callable, Dict, Iterable, Iterator, Sequence
 
+import numpy as np
+
 from textmill.schemas.errors import DataError, UsageError, flag, one_line
 from textmill.schemas.files.finished import Corpus, open_finished
+from textmill.schemas.format.corpus_metadata import partition_of
 from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.row_documents import DIGEST_BYTES
 
 Fields = Dict[str, Any]
 
@@ -39,9 +43,9 @@ class CorpusTexts:
         """
         files = self._corpus.documents
         of_file: dict[int, list[str]] = {}
-        for digest in sorted(set(digests)):
-            # As partition_of in the pipelines: files are equal ranges of the first 32 bits.
-            number = int.from_bytes(digest[:4], "big") * len(files) >> 32
+        wanted = sorted(set(digests))
+        hashes = np.frombuffer(b"".join(wanted), np.uint8).reshape(-1, DIGEST_BYTES)
+        for digest, number in zip(wanted, partition_of(hashes, len(files)).tolist()):
             of_file.setdefault(number, []).append(digest.hex())
         found: dict[bytes, Fields] = {}
         for number, ids in of_file.items():

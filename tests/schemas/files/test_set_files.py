@@ -20,7 +20,8 @@ from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, wr
 from textmill.pipelines import inspect_shards, verify
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.set_files import WrongFile, default_directory
+from textmill.schemas.files.cache import default_directory
+from textmill.schemas.files.set_files import WrongFile
 from textmill.trainers.flax_mlm import main as flax_mlm
 from textmill.trainers.reader import ShardSet
 

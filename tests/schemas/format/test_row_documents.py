@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from textmill.pipelines.tasks.task import Task, task_class
 from textmill.schemas.errors import DataError
+from textmill.schemas.format.features import TASKS
 from textmill.schemas.format.row_documents import (
+    ROUTED_BY_DIGEST,
     RowDocuments,
     encode_row_documents,
     largest_row_documents,
@@ -169,3 +172,8 @@ def test_missing_files(tmp_path):
         RowDocuments(str(tmp_path / "gone.documents"))
     with pytest.raises(DataError, match="Is a directory; check"):
         RowDocuments(str(tmp_path))
+
+
+def test_tasks_that_route_by_the_digests_of_rows():
+    own = {name for name in TASKS if task_class(name).routed_by is Task.routed_by}
+    assert {*ROUTED_BY_DIGEST} == own - {"tokens"}  # which has no rows

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from textmill.pipelines import build_shards, inspect_shards, train_tokenizer, verify
+from textmill.schemas.files.cache import Cache
 from textmill.schemas.files.finished import read_set
-from textmill.schemas.files.set_files import Cache
 from textmill.trainers.flax_mlm import main as flax_mlm
 
 SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--steps=2"]
