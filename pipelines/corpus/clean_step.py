@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from textmill.pipelines.corpus.counting import count_piece
 from textmill.pipelines.corpus.decontamination.finders import load_finder
-from textmill.pipelines.corpus.filter_documents import Filtered, load_filters
-from textmill.pipelines.corpus.forget_documents import Forgotten, filter_others
+from textmill.pipelines.corpus.filter_documents import load_filters
+from textmill.pipelines.corpus.forget_documents import filter_others
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.partition import cut_batch, make_batch
 from textmill.pipelines.corpus.shuffles import Shuffle
-from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.readers.forget import load_digests
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.shuffle import Deliveries
@@ -34,28 +33,21 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
         """Reads and filters documents, and sends them to their partitions."""
         job = self._job
         for piece, documents in enumerate(self.read(block)):
-            filtered, forgotten = self._filter(documents)
+            forgotten = filter_others(
+                self._filters, documents, load_digests(job.forget), self._finder
+            )
+            filtered = forgotten.filtered
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
             self.put(Shuffle.DOCUMENTS, cut_batch(batch, job.partitions))
             yield from self.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             words = int(batch["words"].to_numpy() @ batch["copies"].to_numpy())
-            statistics = count_piece(filtered, words)
-            if forgotten:
-                statistics = CorpusStatistics.sum([statistics, forgotten.statistics])
+            counted = count_piece(filtered, words), forgotten.statistics
+            statistics = CorpusStatistics.sum(counted)
             count("documents_read", statistics.documents_read)
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)
             counts = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
-            counts["hosts"] = documents.hosts
-            if forgotten:
-                counts["forgotten"] = forgotten.found.digests
+            counts |= {"hosts": documents.hosts, "forgotten": forgotten.found.digests}
             self.add(CorpusReport.of(documents, **counts))
         self.report(deliveries=Deliveries(blocks=(block.index,)))
-
-    def _filter(self, documents: Documents) -> tuple[Filtered, Forgotten | None]:
-        if not self._job.forget:
-            return self._filters.apply(documents, self._finder), None
-        listed = load_digests(self._job.forget)
-        forgotten = filter_others(self._filters, documents, listed, self._finder)
-        return forgotten.filtered, forgotten

@@ -1,6 +1,6 @@
 """Applies the rules of build_corpus to the documents that --forget does not list."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +29,15 @@ class Forgotten:
     """
 
     filtered: Filtered
-    found: Found
-    statistics: CorpusStatistics
+    found: Found = Found()
+    statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
 
 
 def filter_others(
-    filters: LoadedFilters, documents: Documents, listed: Digests, finder: Finder | None = None
+    filters: LoadedFilters,
+    documents: Documents,
+    listed: Digests | None,
+    finder: Finder | None = None,
 ) -> Forgotten:
     """Filters the documents that are not listed, as if the others were not in the input.
 
@@ -42,6 +45,8 @@ def filter_others(
     finds evaluation text in it, or after all rules.
     """
     filtered = filters.apply(documents, finder)
+    if listed is None:
+        return Forgotten(filtered)
     left = np.delete(np.arange(len(documents.text)), list(filtered.reasons))
     in_hits = [bytes.fromhex(hit.document) for hit in filtered.hits]
     found = (
@@ -55,7 +60,7 @@ def filter_others(
         )
     )
     if not found.numbers:
-        return Forgotten(filtered, found, CorpusStatistics())
+        return Forgotten(filtered)
     numbers = sorted(found.numbers)
     texts = filtered.before.column(0).take(pa.array(numbers))
     lengths, words = text_lengths(texts), count_words(texts)

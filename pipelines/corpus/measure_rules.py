@@ -28,11 +28,9 @@ def clean_sample(
     rules = load_filters(bare)
     rules.apply(pieces[0])  # compiles
     with clock.part("rules"):
-        filtered = [rules.apply(piece) for piece in pieces]
-    if listed:
         others = [filter_others(rules, piece, listed) for piece in pieces]
-        filtered = [some.filtered for some in others]
-        dropped[REASON] += sum(some.statistics.documents_read for some in others)
+    filtered = [some.filtered for some in others]
+    dropped[REASON] += sum(some.statistics.documents_read for some in others)
     dropped.update(total_counts(*(some.dropped for some in filtered)))
     left = [some.documents for some in filtered]
     if not flags.decontaminate:

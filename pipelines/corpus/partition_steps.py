@@ -144,8 +144,8 @@ class WriteAll(_Step):
         """Removes documents that edits made equal, and writes the file."""
         job = self._job
         batch = gather(streams, read_partition(job.scratch, key, _UNCHANGED))
-        if job.forget:
-            batch, found, statistics = forget_rows(batch, load_digests(job.forget))
+        if (listed := load_digests(job.forget)) is not None:
+            batch, found, statistics = forget_rows(batch, listed)
             count("documents_dropped_forgotten", sum(found.digests.values()))
             self.add(CorpusReport(statistics=statistics, forgotten=found.digests))
         self.add(_drop_equal(batch))

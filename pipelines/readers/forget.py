@@ -52,9 +52,9 @@ def stage_digests(path: str, staging: str) -> str:
 
 
 @functools.lru_cache(2)
-def load_digests(staged: str) -> Digests:
-    """The list that `stage_digests` wrote, once a process."""
-    return Digests(store.read(staged))
+def load_digests(staged: str) -> Digests | None:
+    """The list that `stage_digests` wrote, read once a process; None for ""."""
+    return Digests(store.read(staged)) if staged else None
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,9 @@ def forgotten_file(staged: str, found: Mapping[str, int]) -> dict[str, bytes]:
 
     It is a list of digests again. {} without --forget.
     """
-    if not staged:
+    listed = load_digests(staged)
+    if listed is None:
         return {}
-    counts = ((name, found.get(name, 0)) for name in load_digests(staged).names)
+    counts = ((name, found.get(name, 0)) for name in listed.names)
     lines = (f"{name}  # {count or 'not found'}\n" for name, count in counts)
     return {FORGOTTEN: "".join(lines).encode()}

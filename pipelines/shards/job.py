@@ -50,7 +50,7 @@ class Job(BlockJob):
 
     def listed(self) -> Digests | None:
         """The documents that --forget lists."""
-        return load_digests(self.forget) if self.forget else None
+        return load_digests(self.forget)
 
     def tokenizer(self) -> LoadedTokenizer:
         """The dataset's copy of the tokenizer.

@@ -27,11 +27,7 @@ from textmill.pipelines.runners.steps import (
 from textmill.pipelines.shards.choose import choose
 from textmill.pipelines.shards.job import Job, SetReport
 from textmill.pipelines.shards.publish import publish_set
-from textmill.pipelines.shards.steps import (
-    RowMaker,
-    evaluation_of,
-    route_examples,
-)
+from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples
 from textmill.pipelines.shards.write import write_shard
 from textmill.pipelines.writers.scratch import Pointer
 from textmill.pipelines.writers.staging import check_turn
