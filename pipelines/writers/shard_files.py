@@ -3,7 +3,7 @@
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 
@@ -104,32 +104,40 @@ def write_shard(
     """
     size = piece_rows(stride)
 
-    def end_pieces(files: dict[str, _HashedFile]) -> None:
-        for file in files.values():
-            file.end_piece()
-
     def write(files: dict[str, _HashedFile]) -> int:
         rows, array_record, tfrecord = 0, None, files.get("tfrecord")
+
+        def end_pieces() -> None:
+            for file in files.values():
+                file.end_piece()
+
         for file in files.values():
             file.pieces = []
         if "array_record" in files:
             array_record = ArrayRecordFile(files["array_record"], stride)
-        for chunk in filter(len, chunks):
-            for part in np.split(chunk, range(-rows % size or size, len(chunk), size)):
-                rows += len(part)
-                if array_record:
-                    array_record.write(part)
-                if tfrecord:
-                    tfrecord.write(frame(part).reshape(-1))
-                if not rows % size:
-                    end_pieces(files)
+        for part in _cut(chunks, size):
+            rows += len(part)
+            if array_record:
+                array_record.write(part)
+            if tfrecord:
+                tfrecord.write(frame(part).reshape(-1))
+            if not rows % size:
+                end_pieces()
         if rows % size:
-            end_pieces(files)
+            end_pieces()
         if array_record:
             array_record.finish()
         return rows
 
     return _stage_files(staging, name, formats, write)
+
+
+def _cut(chunks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """The rows of chunks, cut where pieces of `size` rows end."""
+    rows = 0
+    for chunk in filter(len, chunks):
+        yield from np.split(chunk, range(size - rows % size, len(chunk), size))
+        rows += len(chunk)
 
 
 def write_documents(

@@ -307,6 +307,7 @@ def _sentences(
 
 
 @functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=None)
 def _texts(cls: type) -> dict[str, str]:
     """The strings under the fields of a class's own body."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pytest
 
 from tests.tools.run_reading import untimed_lines
 from textmill.schemas.errors import UsageError
@@ -276,6 +277,18 @@ def remains_of(output: Path) -> dict[str, Any]:
 
 def _bits_of(arrays: Arrays | None) -> dict[str, tuple[str, tuple, bytes]]:
     return {name: (str(v.dtype), v.shape, v.tobytes()) for name, v in (arrays or {}).items()}
+
+
+def record_rows(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """A list to which later runs append the `input_ids` of each step."""
+    read, train_step = [], NumpyProgram.train
+
+    def note(self: NumpyProgram, placed: Any, step: int) -> Any:
+        read.append(placed["input_ids"])
+        return train_step(self, placed, step)
+
+    monkeypatch.setattr(NumpyProgram, "train", note)
+    return read
 
 
 def run_numpy(

@@ -9,9 +9,9 @@ import pytest
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.numpy_program import (
     Diary,
-    NumpyProgram,
     numpy_flags,
     numpy_trainer,
+    record_rows,
     remains_of,
     run_numpy,
 )
@@ -39,14 +39,7 @@ def three(tmp_path_factory) -> str:
 
 def test_what_a_run_reads_and_measures(three, tmp_path, monkeypatch):
     """Twelve steps of 4 rows: 5, 4 and 3 of each stage; an evaluation ends each."""
-    read = []
-
-    def note(self, placed, step):
-        read.append(placed["input_ids"])
-        return train_step(self, placed, step)
-
-    train_step = NumpyProgram.train
-    monkeypatch.setattr(NumpyProgram, "train", note)
+    read = record_rows(monkeypatch)
     run_numpy(three, tmp_path / "run", stages=STAGES)
     mixture = open_shards(three, stages=STAGES, batch_size=4, steps=12)
     due = mixture.batches("train", batch_size=4, seed=0, stop_step=12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tools.clm_factory import write_clm_set
-from tests.tools.numpy_program import NumpyProgram, remains_of, run_numpy
+from tests.tools.numpy_program import record_rows, remains_of, run_numpy
 from textmill.schemas.errors import UsageError
 from textmill.schemas.format import pieces
 from textmill.trainers.data import shard_set
@@ -33,14 +33,7 @@ def directory(tmp_path_factory):
 
 def test_a_run_reads_what_the_reader_does(directory, gs_store, tmp_path, monkeypatch, capfd):
     """The same rows streamed from a bucket through a cache that is smaller than the dataset."""
-    read = []
-
-    def note(self, placed, step):
-        read.append(placed["input_ids"])
-        return train_step(self, placed, step)
-
-    train_step = NumpyProgram.train
-    monkeypatch.setattr(NumpyProgram, "train", note)
+    read = record_rows(monkeypatch)
     run_numpy(directory, tmp_path / "here", order="window")
     assert "rows are permuted in windows of 128 pieces of the dataset (--order=window)" in (
         capfd.readouterr().err
