@@ -247,14 +247,21 @@ def _forward(address: str, on_end: Callable[[], None]) -> str:
     host, _, port = address.rpartition(":")
     far_address = host.strip("[]"), int(port)
     deadline = time.monotonic() + _MEET_SECONDS
-    while True:
-        try:
-            socket.create_connection(far_address, timeout=5).close()
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
+
+    def connect() -> socket.socket:
+        """Waits for the service, which begins to listen a moment after the roll call has ended."""
+        while True:
+            try:
+                far = socket.create_connection(far_address, timeout=5)
+                if far.getsockname() != far.getpeername():  # TCP connects a free port to itself
+                    far.settimeout(None)
+                    return far
+                far.close()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
             time.sleep(0.2)
+
     server = socket.create_server(("127.0.0.1", 0))
 
     def pump(source: socket.socket, target: socket.socket, is_far: bool) -> None:
@@ -276,7 +283,11 @@ def _forward(address: str, on_end: Callable[[], None]) -> str:
     def accept() -> None:
         while True:
             near, _ = server.accept()
-            far = socket.create_connection(far_address)
+            try:
+                far = connect()
+            except OSError:  # the first process has ended
+                near.close()
+                continue
             for source, target in ((near, far), (far, near)):
                 pair = source, target, source is far
                 threading.Thread(target=pump, args=pair, daemon=True).start()

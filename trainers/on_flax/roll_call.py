@@ -71,6 +71,7 @@ def _listen(address: str, count: int, deadline: float) -> None:
                 )
             if is_twice:
                 _refuse(there, f"two processes have {flag('process_id', number)} at {address}")
+        server.close()  # before the service's own server, and no caller mistakes it for that
         _tell(there, _GO)
 
 

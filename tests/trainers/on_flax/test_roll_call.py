@@ -1,5 +1,6 @@
 """Processes meet on a port before JAX does: each number once, and no other program's port."""
 
+import errno
 import re
 import socket
 import threading
@@ -9,6 +10,7 @@ import pytest
 
 from tests.tools.run_processes import free_port
 from textmill.schemas.errors import DataError
+from textmill.trainers.on_flax.jax_processes import _forward
 from textmill.trainers.on_flax.roll_call import call_roll
 
 
@@ -42,6 +44,36 @@ REMEDY = "start all processes again, with one address and numbers from 0 on, eac
 def test_all_go_once_all_are_there():
     assert call((0, 4), (3, 4), (1, 4), (2, 4)) == ["go"] * 4
     assert call((0, 1)) == ["go"]
+
+
+def test_nobody_listens_when_the_call_is_over():
+    """A caller who connected then would take the closing socket for the service's."""
+    port, found = free_port(), []
+
+    def answer():
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            caller.sendall(b"textmill 1 of 2\n")
+            assert caller.recv(100) == b"go\n"
+        with socket.socket() as later:
+            found.append(later.connect_ex(("127.0.0.1", port)))
+
+    late = threading.Timer(0.3, answer)
+    late.start()
+    call_roll(f"127.0.0.1:{port}", 2, 0, 10.0)
+    late.join()
+    assert found == [errno.ECONNREFUSED]
+
+
+def test_a_service_that_begins_late_is_waited_for():
+    port = free_port()
+    host, _, near_port = _forward(f"127.0.0.1:{port}", lambda: None).rpartition(":")
+    with socket.create_connection((host, int(near_port))) as near:
+        near.sendall(b"early")
+        time.sleep(0.5)
+        with socket.create_server(("127.0.0.1", port)) as service, service.accept()[0] as far:
+            assert far.recv(100) == b"early"
+            far.sendall(b"late")
+            assert near.recv(100) == b"late"
 
 
 def test_two_processes_of_one_number_end_all():
