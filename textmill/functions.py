@@ -113,28 +113,38 @@ def train(trainer: str, **settings: Any) -> Run:
     return keywords.call(work)
 
 
-def verify(*directories: Path, follow_links: bool = False) -> dict[str, int]:
+def verify(
+    *directories: Path,
+    follow_links: bool = False,
+    absent: Path | None = None,
+    cache_dir: Path | None = None,
+) -> dict[str, int]:
     """Reads corpora, tokenizers and datasets in full, and checks them against their metadata.
 
     Args:
       *directories: paths, URLs or earlier results.
       follow_links: whether to open files that are links to outside the directory.
+      absent: a file of digests; checks that no directory and no cached file of this host holds
+        these documents.
+      cache_dir: directory of cached files that `absent` searches. Default: ~/.cache/textmill.
 
     Returns:
       Numbers of datasets, corpora, tokenizers, documents, rows and tokens that are as published.
 
     Raises:
-      DataError: something differs; names all of it.
+      DataError: something differs, or a document of `absent` was found; names all of it.
+      UsageError: `absent` is no list of digests.
     """
     keywords = Keywords("verify", lambda: (), "pipelines")
     paths = tuple(os.fspath(directory) for directory in directories)
+    places = [None if place is None else os.fspath(place) for place in (absent, cache_dir)]
 
     def work() -> dict[str, int]:
         # The pipelines' packages, which a host of trainers does not have.
         from textmill.pipelines.inspection.options import VerifyOptions
         from textmill.pipelines.verify import verify as check
 
-        return dict(check(VerifyOptions(paths, follow_links)))
+        return dict(check(VerifyOptions(paths, follow_links, *places)))
 
     return keywords.call(work)
 

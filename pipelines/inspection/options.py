@@ -1,5 +1,6 @@
 """The command lines of inspect_shards, verify and export -> frozen configurations that refuse."""
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -95,12 +96,21 @@ class VerifyOptions:
     follow_links: _Switch = False
     """Open files that are links out of a dataset's directory. Use it only if you trust the
     dataset."""
+    absent: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also check that no shard, corpus, or cached file of this host holds the documents whose
+    digests this file lists, one of 32 hexadecimal digits in each line; # begins a comment."""
+    cache_dir: str | None = None
+    """Directory of cached files that --absent searches. Default: ~/.cache/textmill."""
 
     def __post_init__(self) -> None:
-        """Refuses a command line without a directory."""
+        """Refuses a command line without a directory, and a cache that is not searched."""
         if not self.directories:
             command = command_in_message("pipelines.verify")
             raise UsageError(f"give the directory of a dataset: {command} DATASET")
+        if self.cache_dir is not None and self.absent is None:
+            raise UsageError(f"{flag('cache_dir', self.cache_dir)} needs {flag('absent', 'FILE')}")
+        if self.cache_dir is not None and not os.path.isdir(self.cache_dir):
+            raise UsageError(f"{flag('cache_dir', self.cache_dir)} is not a directory of this host")
 
 
 @dataclass(frozen=True)

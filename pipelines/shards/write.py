@@ -10,10 +10,11 @@ from textmill.pipelines.shards.job import Job
 from textmill.pipelines.shards.steps import RowMaker, Shard
 from textmill.pipelines.writers import shard_files, staged_shards
 from textmill.pipelines.writers.token_counts import NO_COUNTS, count_tokens
+from textmill.schemas.format.digests import DIGEST_BYTES
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import Schema
-from textmill.schemas.format.row_documents import DIGEST_BYTES, encode_row_documents
+from textmill.schemas.format.row_documents import encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics
 
 

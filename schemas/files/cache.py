@@ -5,6 +5,7 @@ Python 3.8 syntax.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from contextlib import contextmanager, suppress
@@ -29,6 +30,11 @@ class _Cached(NamedTuple):
     used: float
     bytes: int
     path: str
+
+
+def cache_key(manifest: bytes) -> str:
+    """The name of a dataset's directory in a cache, from the content of its manifest."""
+    return hashlib.sha256(manifest).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ import stat
 import tempfile
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from typing import (
     Any,
@@ -39,12 +40,13 @@ from typing import (
 
 from textmill.schemas.errors import DataError, describe_refusal, either, flag
 from textmill.schemas.files import object_store, store
-from textmill.schemas.files.cache import Cache, mark_used
+from textmill.schemas.files.cache import Cache, cache_key, mark_used
 from textmill.schemas.format.manifest import (
     MANIFEST,
     Manifest,
     ManifestFile,
     changed,
+    check_unchanged,
     parse_manifest,
 )
 from textmill.schemas.typed_json import MAX_BYTES, read_bounded
@@ -156,6 +158,18 @@ class LocalFiles:
             if size != file.bytes:
                 raise _wrong_size(path, size, file)
 
+    def check_bytes(self) -> None:
+        """Compares the sha256 of every file with the manifest.
+
+        Raises:
+          FileNotFoundError: a file is missing.
+          DataError: a file differs, or cannot be read.
+        """
+        files = self.manifest.files
+        paths = [os.path.join(self.directory, file.path) for file in files]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
+            list(pool.map(check_unchanged, paths, files))
+
     def fetch(self, path: str) -> str:
         """The path of a file of the dataset, which may be missing.
 
@@ -219,7 +233,7 @@ class CachedFiles:
             raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is not of a dataset")
         self.manifest = parse_manifest(content, place)
         self._listed = {file.path: file for file in self.manifest.files}
-        self._key = hashlib.sha256(content).hexdigest()
+        self._key = cache_key(content)
         self.folder = cache.folder(self._key)
         self._good: set[str] = set()  # paths whose files this process has checked
         self._reserved: set[str] = set()  # paths for which there is room

@@ -14,22 +14,23 @@ import numpy as np
 
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
-from textmill.schemas.format.row_documents import DIGEST_BYTES
 
+DIGEST_BYTES = 16
 _DIGEST = re.compile(r"[0-9A-Fa-f]{32}")
+_BITS, _MOST_BITS = 4, 24  # of a digest's begin, more than those that number the set; at most
 _SHOWN = 60  # characters of a line in a message
 
 
 class Digests:
-    """A set of digests.
-
-    Attributes:
-      names: the digests in hexadecimal, ascending, each once.
-    """
+    """A set of digests."""
 
     def __init__(self, content: bytes):
         """Takes digests of 16 bytes, in any order."""
         self._sorted = np.unique(np.frombuffer(content, f"S{DIGEST_BYTES}"))
+        # Most other digests begin with bits that none in the set begins with.
+        self._shift = np.uint64(64 - min(_MOST_BITS, len(self).bit_length() + _BITS))
+        self._is_begin = np.zeros(1 << (64 - int(self._shift)), bool)
+        self._is_begin[self._begins(self.digests)] = True
 
     def __len__(self) -> int:
         """The number of different digests."""
@@ -38,9 +39,13 @@ class Digests:
     @property
     def names(self) -> list[str]:
         """The digests in hexadecimal, ascending."""
-        content = self.content
-        starts = range(0, len(content), DIGEST_BYTES)
-        return [content[start : start + DIGEST_BYTES].hex() for start in starts]
+        names = self.content.hex()
+        return [names[start : start + 32] for start in range(0, len(names), 32)]
+
+    @property
+    def digests(self) -> np.ndarray:
+        """The digests, ascending: uint8 [n, 16]."""
+        return self._sorted.view(np.uint8).reshape(-1, DIGEST_BYTES)
 
     @property
     def content(self) -> bytes:
@@ -54,11 +59,27 @@ class Digests:
 
     def find(self, digests: np.ndarray) -> np.ndarray:
         """The rows of `digests`, uint8 [n, 16], that are in the set: int64, ascending."""
-        if not len(self) or not len(digests):
-            return np.zeros(0, np.int64)
-        wanted = np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").reshape(-1)
+        some = np.flatnonzero(self._is_begin[self._begins(digests)])
+        wanted = np.ascontiguousarray(digests[some]).view(f"S{DIGEST_BYTES}").reshape(-1)
         place = np.minimum(np.searchsorted(self._sorted, wanted), len(self) - 1)
-        return np.flatnonzero(self._sorted[place] == wanted)
+        return some[self._sorted[place] == wanted]
+
+    def _begins(self, digests: np.ndarray) -> np.ndarray:
+        """The first bits of each digest, as a number."""
+        heads = np.ascontiguousarray(digests[:, :8]).view(">u8").reshape(-1)
+        return heads.astype(np.uint64) >> self._shift
+
+
+def parse_digest(text: str) -> bytes:
+    """A digest from its hexadecimal digits.
+
+    Raises:
+      ValueError: it has not 32 of them.
+    """
+    if not _DIGEST.fullmatch(text):
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+        raise ValueError(f"{shown!r} is no digest of 32 hexadecimal digits")
+    return bytes.fromhex(text)
 
 
 def read_digests(path: str, name: str) -> Digests:
@@ -82,13 +103,12 @@ def read_digests(path: str, name: str) -> Digests:
         digest = line.partition("#")[0].strip()
         if not digest:
             continue
-        if not _DIGEST.fullmatch(digest):
-            shown = digest if len(digest) <= _SHOWN else digest[:_SHOWN] + "…"
+        try:
+            digests.append(parse_digest(digest))
+        except ValueError as error:
             raise UsageError(
-                f"{flag(name, path)}, line {number}: {shown!r} is no digest of 32 hexadecimal "
-                "digits: correct or remove the line"
-            )
-        digests.append(digest)
+                f"{flag(name, path)}, line {number}: {error}: correct or remove the line"
+            ) from error
     if not digests:
         raise UsageError(f"{flag(name, path)} has no digest: give one in each line")
-    return Digests(bytes.fromhex("".join(digests)))
+    return Digests(b"".join(digests))

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 
 from textmill.schemas.errors import DataError, describe_refusal
+from textmill.schemas.format.digests import DIGEST_BYTES, Digests
 
-DIGEST_BYTES = 16
 # Tasks whose documents are in the shard that `shards_of` names; others route by a part of them.
 ROUTED_BY_DIGEST = ("mlm", "clm", "chat", "span_corruption")
 _MAGIC = b"TMrowdoc"
@@ -191,18 +191,30 @@ class RowDocuments:
         Raises:
           DataError: the file is damaged.
         """
-        words = self.digests.view("<u8")
-        high, low = np.frombuffer(digest, "<u8", 2)
-        found = np.flatnonzero((words[:, 0] == high) & (words[:, 1] == low))
-        if not len(found):
-            return found
-        segments = found
-        if self._segments != len(self.digests):
-            segments = np.flatnonzero(self._documents_at(np.arange(self._segments)) == found[0])
-        lists = np.unique(np.searchsorted(self._bounds, segments, side="right") - 1)
-        if self._lists == self.rows:
-            return lists
-        return np.flatnonzero(np.isin(self._lists_of(np.arange(self.rows)), lists))
+        return np.array(self.find_documents(Digests(digest)).get(digest, []), np.int64)
+
+    def find_documents(self, listed: Digests) -> dict[bytes, list[int]]:
+        """The rows of each listed document that the file has, ascending, all found in one pass.
+
+        Raises:
+          DataError: the file is damaged.
+        """
+        chosen = listed.find(self.digests)
+        if not len(chosen):
+            return {}
+        is_chosen = np.zeros(len(self.digests), bool)
+        is_chosen[chosen] = True
+        segments = np.flatnonzero(is_chosen[self._documents_at(np.arange(self._segments))])
+        rows = np.unique(np.searchsorted(self._bounds, segments, side="right") - 1)
+        if self._lists != self.rows:
+            rows = np.flatnonzero(np.isin(self._lists_of(np.arange(self.rows)), rows))
+        found = self.documents_of(rows)
+        here = is_chosen[found.document_S]
+        rows_of: dict[int, dict[int, None]] = {number: {} for number in chosen.tolist()}
+        pairs = zip(found.document_S[here].tolist(), rows[found.row_S[here]].tolist())
+        for number, row in pairs:  # a row may hold a document more than once
+            rows_of[number][row] = None
+        return {self.digests[number].tobytes(): list(rows) for number, rows in rows_of.items()}
 
     def lists_of(self, rows: np.ndarray) -> np.ndarray:
         """The list of each of these rows, int64; masked copies of a row have the same.

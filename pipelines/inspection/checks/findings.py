@@ -25,9 +25,9 @@ class Findings:
     tokens: int = 0
     documents: int = 0
 
-    def failure(self, directory: str) -> str:
+    def failure(self, directory: str, is_bad: str = "differs from what was published") -> str:
         """Describes the problems of this directory in a few lines."""
         more = len(self.problems) - SHOWN
         shown = self.problems[:SHOWN] + ([f"and {more:,} more"] if more > 0 else [])
         what = number_of(len(self.problems), "problem")
-        return "\n  ".join([f"{directory} differs from what was published, {what}:", *shown])
+        return "\n  ".join([f"{directory} {is_bad}, {what}:", *shown])

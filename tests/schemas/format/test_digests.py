@@ -14,6 +14,7 @@ def test_a_list_has_comments_blank_lines_and_each_digest_once(tmp_path):
     path.write_bytes(f"\ufeff# of May\r\n{HIGH.upper()}  # asked twice\r\n\n{LOW}\n{HIGH}".encode())
     listed = read_digests(str(path), "forget")
     assert (listed.names, len(listed)) == ([LOW, HIGH], 2)
+    assert listed.digests.tobytes() == listed.content == bytes.fromhex(LOW + HIGH)
 
 
 def test_digests_are_found_with_zeros_at_their_ends():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from textmill.pipelines.tasks.task import Task, task_class
 from textmill.schemas.errors import DataError
+from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.features import TASKS
 from textmill.schemas.format.row_documents import (
     ROUTED_BY_DIGEST,
@@ -75,6 +76,17 @@ def test_masked_copies_have_one_list(tmp_path):
     assert documents.rows_of(A).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_rows_with_any_of_some_documents(tmp_path):
+    """A row that holds a document twice counts once."""
+    documents = opened(tmp_path, encoded(*CUT))
+    assert documents.find_documents(Digests(B + D + A)) == {A: [0, 1, 2], D: [2]}
+    assert documents.find_documents(Digests(B)) == {}
+    documents = opened(tmp_path, encoded(*CUT, [2, 0, 1, 1, 0, 2]))
+    assert documents.find_documents(Digests(D + C)) == {C: [1, 4], D: [0, 5]}
+    twice = opened(tmp_path, encoded(DIGESTS, [0, 3], [1, 0, 1], [0, 0, 5]))
+    assert twice.find_documents(Digests(B)) == {B: [0]}
+
+
 def test_no_rows(tmp_path):
     documents = opened(tmp_path, encoded(DIGESTS[:0], [0], [], []))
     assert (documents.rows, len(documents.digests), listed(documents, [])) == (0, 0, [])
@@ -104,8 +116,11 @@ def test_all_that_is_written_is_read(tmp_path_factory, data):
     assert len(content) <= largest_row_documents(len(rows), segments, len({*owners}))
     documents = opened(tmp_path_factory.mktemp("documents"), content)
     assert listed(documents, range(len(rows))) == due
-    for digest in (A, B, C, D):
-        assert documents.rows_of(digest).tolist() == sorted({r for r, d, _ in due if d == digest})
+    rows_of = {digest: sorted({r for r, d, _ in due if d == digest}) for digest in (A, B, C, D)}
+    for digest, rows in rows_of.items():
+        assert documents.rows_of(digest).tolist() == rows
+    held = {digest: rows for digest, rows in rows_of.items() if rows and digest != C}
+    assert documents.find_documents(Digests(A + B + D)) == held
 
 
 def test_rows_outside(tmp_path):
