@@ -83,12 +83,35 @@ def check_run(capfd, run: Path, sets: Any, seen: dict[int, np.ndarray]) -> None:
         assert report["tokens"] == due.total()
         assert sum(one["share"] for one in report["documents"]) == pytest.approx(1)
         assert len(report["rows"]) == len(ids)
+    check_forgotten(capfd, run, steps_of, {one for own in tokens_of.values() for one in own})
     digests = {digest for documents in tokens_of.values() for digest in documents}
     for digest in random.Random(0).sample(sorted(digests), 8):
         [report] = trace(capfd, run, f"--document={digest}")
         times = steps_of.get(digest, Counter())
         assert {one["step"]: len(one["rows"]) for one in report["steps"]} == times
         assert report["times"] == times.total()
+
+
+def check_forgotten(capfd, run: Path, steps_of: dict[str, Counter[int]], there: set[str]) -> None:
+    """Compares the trace of a list, of every third document and an unknown one, with the steps."""
+    some = {*sorted(there)[::3]}
+    path = run.parent / "list.txt"
+    path.write_text("".join(f"{digest}\n" for digest in (*some, "ab" * 16)))
+    [report] = trace(capfd, run, f"--forgotten={path}")
+    seen = {one: sorted(steps_of[one]) for one in some if one in steps_of}
+    assert {one["document"]: one["steps"] for one in report["documents"]} == {
+        one: seen.get(one, []) for one in some
+    }
+    assert [one["document"] for one in report["documents"]] == sorted(some)
+    for one in report["documents"]:
+        steps = one["steps"] or [None]
+        assert (one["first_step"], one["last_step"]) == (steps[0], steps[-1])
+        assert one["times"] == steps_of.get(one["document"], Counter()).total()
+    steps = sorted({step for own in seen.values() for step in own})
+    assert report["steps"] == steps and len(steps) > 1
+    assert (report["first_step"], report["last_step"]) == (steps[0], steps[-1])
+    counts = [report[name] for name in ("listed", "in_dataset", "seen")]
+    assert counts == [len(some) + 1, len(some), len(seen)]
 
 
 RUNS = {
@@ -148,6 +171,42 @@ def test_checkpoints_around_a_step(sets, seen, tmp_path, capfd):
     )
 
 
+def test_checkpoints_around_listed_documents(sets, seen, tmp_path, capfd):
+    """Those of the first step of each, and of the first of all."""
+    [web, code, _] = sets
+    run, path = tmp_path / "run", tmp_path / "list.txt"
+    run_numpy(web, run, steps=4, checkpoint_every=2, evaluate_every=2)
+    early, late = set(), set()
+    for step in range(1, 5):
+        [report] = trace(capfd, run, f"--step={step}")
+        (early if step < 3 else late).update(one["document"] for one in report["documents"])
+    [digest, other] = sorted(late - early)[:2]
+    path.write_text(f"{digest}\n{other}\n{'0' * 32}\n")
+    [report] = trace(capfd, run, f"--forgotten={path}")
+    around = [(one["checkpoint_before"], one["checkpoint_after"]) for one in report["documents"]]
+    assert around == [(2, 4), (2, 4)]
+    assert (report["checkpoint_before"], report["checkpoint_after"]) == (2, 4)
+    steps = {one["document"]: one["steps"] for one in report["documents"]}
+    first = min(steps[digest] + steps[other])
+    main([str(run), f"--forgotten={path}", "--most=1"])
+    times, last = report["documents"][0]["times"], max(steps[digest] + steps[other])
+    number = len({*steps[digest], *steps[other]})
+    assert capfd.readouterr().out.splitlines() == [
+        f"3 listed documents, 2 in the training split of {run}, 2 seen in {number} "
+        f"of the 4 steps done, first in step {first}, last in step {last}",
+        "the first step is after checkpoint 2, before checkpoint 4",
+        f"  {digest}: {times} row{'s' * (times > 1)} of {len(steps[digest])} "
+        f"step{'s' * (len(steps[digest]) > 1)}, {steps[digest][0]} to {steps[digest][-1]}; "
+        "first after checkpoint 2, before checkpoint 4",
+        "  and 1 more document",
+    ]
+    path.write_text("0" * 32)
+    main([str(run), f"--forgotten={path}"])
+    assert capfd.readouterr().out == (
+        f"1 listed document, 0 in the training split of {run}, none seen in the 4 steps done\n"
+    )
+
+
 def test_a_loss_spike(sets, seen, tmp_path, capfd):
     """Its documents are those of the steps above the limit; the others are elsewhere."""
     [web, code, _] = sets
@@ -193,6 +252,8 @@ def test_errors_in_words(sets, seen, tmp_path):
         ("--step=1", "--above=3"): "--above=3.0 needs --steps",
         (): "nothing to trace: give --step",
         ("--step=1", "--document=00"): "--step=1 --document=00: give one of them",
+        ("--step=1", "--forgotten=a"): "--step=1 --forgotten=a: give one of them",
+        ("--forgotten=none.txt",): "--forgotten=none.txt cannot be read",
         ("--text=none.txt",): "--text=none.txt: .*No such file",
     }.items():
         with pytest.raises(UsageError, match=due.replace("(", r"\(")):

@@ -16,6 +16,7 @@ import xxhash
 from tests.tools.numpy_program import NumpyProgram, run_numpy
 from tests.tools.shard_factory import tokenizer_json
 from textmill.pipelines.build_shards import main as build_shards
+from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.features import unmask
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
@@ -142,7 +143,14 @@ def check(run: Path, seen: dict[int, dict[str, np.ndarray]], digests: dict[int, 
             assert found == due
         assert all(found[digest] >= count for digest, count in due.items())
         assert sum(found.values()) == sum(due.values()) + unknown == report["tokens"]
-    for digest in choose.sample(sorted(steps_of), 120):
+    chosen = choose.sample(sorted(steps_of), 120)
+    listed = Digests(b"".join(map(bytes.fromhex, [*chosen, "ab" * 16])))
+    assert traced.sightings_of(listed) == {
+        digest: traced.sightings(digest)
+        for digest in map(bytes.fromhex, sorted(chosen))
+        if traced.has(digest)
+    }
+    for digest in chosen:
         report = report_document(traced, bytes.fromhex(digest), find_nothing)
         found = Counter({one["step"]: len(one["rows"]) for one in report["steps"]})
         assert found == steps_of[digest] or (odd and found > steps_of[digest])

@@ -14,6 +14,7 @@ from typing import Any, Dict, Generator, Iterator, NamedTuple, Sequence, TypeVar
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.row_order import epoch_and_row, offsets_of
 from textmill.trainers.data.stages import Stages
@@ -129,9 +130,19 @@ class BatchReader(ABC):
           IndexError, TypeError: as `read`.
         """
 
-    @abstractmethod
     def rows_of(self, split: str, digest: bytes) -> np.ndarray:
         """The rows that hold a document, all masked copies of them: int64 [n], ascending.
+
+        Raises:
+          DataError: a file cannot be read or is damaged.
+        """
+        return np.array(self.find_documents(split, Digests(digest)).get(digest, []), np.int64)
+
+    @abstractmethod
+    def find_documents(self, split: str, listed: Digests) -> dict[bytes, list[int]]:
+        """The rows of each listed document that the split has, as `rows_of`.
+
+        Each shard is searched once for all of them.
 
         Raises:
           DataError: a file cannot be read or is damaged.

@@ -27,6 +27,7 @@ from typing import Any, Generator, Generic, Iterator, Mapping, Sequence, TypeVar
 import numpy as np
 
 from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.features import ROWS_OF
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
@@ -279,17 +280,14 @@ class Mixture(BatchReader, Generic[Part]):
                 found.setdefault(row, []).append(segment._replace(row_index=row))
         return [segment for row in rows.tolist() for segment in found[row]]
 
-    def rows_of(self, split: str, digest: bytes) -> np.ndarray:
-        """See `BatchReader.rows_of`; rows as in `read`."""
-        firsts = np.append(0, self._ends(split)).tolist()
-        return np.concatenate(
-            [
-                part.rows_of(split, digest) + first
-                for part, first in zip(self.parts, firsts)
-                if self._rows_of(part, split)
-            ]
-            or [np.zeros(0, np.int64)]
-        )
+    def find_documents(self, split: str, listed: Digests) -> dict[bytes, list[int]]:
+        """See `BatchReader.find_documents`; rows as in `read`."""
+        found: dict[bytes, list[int]] = {}
+        for part, first in zip(self.parts, np.append(0, self._ends(split)).tolist()):
+            if self._rows_of(part, split):
+                for digest, rows in part.find_documents(split, listed).items():
+                    found.setdefault(digest, []).extend(row + first for row in rows)
+        return found
 
     def fetch_ahead(
         self, split: str, position: int, stop: int | None, *, seed: int | None, stream: int = 0

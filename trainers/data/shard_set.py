@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Sequence
 
 import numpy as np
@@ -47,13 +46,14 @@ from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.cache import CACHE_GIGABYTES, Cache, default_directory
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import CachedFiles, LocalFiles
-from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
+from textmill.schemas.format.digests import Digests
+from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import RowReader, open_rows
-from textmill.schemas.format.row_documents import ROUTED_BY_DIGEST, RowDocuments, shards_of
 from textmill.trainers.data.batches import Batch, BatchReader, RowDocument
 from textmill.trainers.data.mixture import Mixture
+from textmill.trainers.data.split_documents import SplitDocuments
 from textmill.trainers.data.streamed_rows import WINDOWS_AHEAD, StreamedRows
 from textmill.trainers.data.turns import shares_of
 from textmill.trainers.data.window_order import WINDOW_PIECES, WindowOrder
@@ -114,7 +114,7 @@ class ShardSet(BatchReader):
         self.file_format = _choose_format(info, file_format)
         self._info, self._files = info, info.files
         if verify and isinstance(self._files, LocalFiles):
-            _verify_files(info)
+            self._files.check_bytes()
         self._splits = {
             name: self.manifest.shards(name, self.file_format) for name in self.schema.splits
         }
@@ -163,7 +163,7 @@ class ShardSet(BatchReader):
     def _open_nothing(self) -> None:
         self._readers: dict[str, list[RowReader | None]] = {}
         self._mapped: dict[str, MappedRows] = {}
-        self._documents: dict[str, RowDocuments] = {}
+        self._documents: dict[str, SplitDocuments] = {}
         self._streamed: dict[str, StreamedRows] = {}
         self._lock, self._process = threading.Lock(), os.getpid()
 
@@ -218,30 +218,12 @@ class ShardSet(BatchReader):
 
     def documents_of(self, split: str, row_indices: Sequence[int]) -> list[RowDocument]:
         """See `BatchReader.documents_of`."""
-        rows, ends = self.row_numbers(split, row_indices), self._ends[split]
-        found: dict[int, list[RowDocument]] = {}
-        shard_of = np.searchsorted(ends, rows, side="right")
-        for shard in np.unique(shard_of).tolist():
-            file = self._shards(split)[shard]
-            begin, own = ends[shard] - (file.rows or 0), np.unique(rows[shard_of == shard])
-            documents = self._row_documents(file)
-            segments = documents.documents_of(own - begin)
-            for row, number, first in zip(*(values.tolist() for values in segments)):
-                index = int(own[row])
-                digest = documents.digests[number].tobytes()
-                found.setdefault(index, []).append(RowDocument(index, digest, first))
-        return [segment for row in rows.tolist() for segment in found[row]]
+        rows = self.row_numbers(split, row_indices)
+        return self._documents_of(split).documents_of(rows)
 
-    def rows_of(self, split: str, digest: bytes) -> np.ndarray:
-        """See `BatchReader.rows_of`."""
-        shards, ends = self._shards(split), self._ends[split].tolist()
-        found = [np.zeros(0, np.int64)]
-        numbers: Sequence[int] = range(len(shards))
-        if self.schema.task in ROUTED_BY_DIGEST and shards:
-            numbers = shards_of(np.frombuffer(digest, np.uint8)[None], len(shards)).tolist()
-        for file, end in ((shards[number], ends[number]) for number in numbers):
-            found.append(self._row_documents(file).rows_of(digest) + end - (file.rows or 0))
-        return np.concatenate(found)
+    def find_documents(self, split: str, listed: Digests) -> dict[bytes, list[int]]:
+        """See `BatchReader.find_documents`."""
+        return self._documents_of(split).find(listed)
 
     def paths(self, split: str) -> list[str]:
         """The files of a split in order, fetched from a bucket; for other readers of the format."""
@@ -366,17 +348,12 @@ class ShardSet(BatchReader):
             )
         return reader
 
-    def _row_documents(self, file: ManifestFile) -> RowDocuments:
-        path = _documents_path(file)
-        if path not in self._documents:
-            documents = RowDocuments(self.locate(path))
-            if documents.rows != file.rows:
-                raise DataError(
-                    f"{documents.path} has the documents of {documents.rows:,} rows, not of the "
-                    f"manifest's {file.rows:,}: copy or build the dataset again"
-                )
-            self._documents[path] = documents
-        return self._documents[path]
+    def _documents_of(self, split: str) -> SplitDocuments:
+        if split not in self._documents:
+            self._documents[split] = SplitDocuments(
+                self._shards(split), self.locate, task=self.schema.task
+            )
+        return self._documents[split]
 
 
 def open_sets(
@@ -413,10 +390,6 @@ def open_sets(
     return sets
 
 
-def _documents_path(file: ManifestFile) -> str:
-    return f"{file.path.split('.', 1)[0]}.{ROW_DOCUMENTS}"
-
-
 def _choose_format(info: SetInfo, wanted: str | None) -> str:
     formats = info.schema.file_formats
     if wanted is not None:
@@ -424,11 +397,3 @@ def _choose_format(info: SetInfo, wanted: str | None) -> str:
             raise UsageError(f"{info.directory} has no {wanted} files; give {' or '.join(formats)}")
         return wanted
     return formats[0]
-
-
-def _verify_files(info: SetInfo) -> None:
-    """Compares the sha256 of every file; in threads, since hashing releases the GIL."""
-    files = info.manifest.files
-    paths = [os.path.join(info.directory, file.path) for file in files]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(check_unchanged, paths, files))

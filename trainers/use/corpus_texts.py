@@ -12,8 +12,8 @@ import numpy as np
 from textmill.schemas.errors import DataError, UsageError, flag, one_line
 from textmill.schemas.files.finished import Corpus, open_finished
 from textmill.schemas.format.corpus_metadata import partition_of
+from textmill.schemas.format.digests import DIGEST_BYTES
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.row_documents import DIGEST_BYTES
 
 Fields = Dict[str, Any]
 

@@ -37,6 +37,9 @@ class TraceFlags:
     """Show when the document with this hash was seen: 32 hexadecimal digits, its id in a corpus."""
     text: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None
     """Show when the document with the text of this file was seen."""
+    forgotten: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None
+    """Show which of the documents whose digests this file lists were seen, in which steps, and the
+    checkpoints around the first; one of 32 hexadecimal digits in each line, # begins a comment."""
     corpus: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None
     """Corpus from which the dataset was built: adds text, url and source of documents."""
     shards: Optional[str] = None
@@ -52,14 +55,16 @@ class TraceFlags:
             raise UsageError(
                 f"RUN comes first: {command_name(HELP.module)} RUN {flag('step', 'N')}"
             )
-        asked = {name: getattr(self, name) for name in ("step", "steps", "document", "text")}
+        names = ("step", "steps", "document", "text", "forgotten")
+        asked = {name: getattr(self, name) for name in names}
         given = [flag(name, value) for name, value in asked.items() if value is not None]
         if len(given) > 1:
             raise UsageError(f"{' '.join(given)}: give one of them")
         if not given:
             raise UsageError(
                 f"nothing to trace: give {flag('step', 'N')}, {flag('steps', 'A:B')}, "
-                f"{flag('document', 'DIGEST')} or {flag('text', 'FILE')}"
+                f"{flag('document', 'DIGEST')}, {flag('text', 'FILE')} or "
+                f"{flag('forgotten', 'FILE')}"
             )
         if self.above is not None and self.steps is None:
             raise UsageError(f"{flag('above', self.above)} needs {flag('steps', 'A:B')}")

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.format.digests import Digests
 from textmill.trainers.data.sightings import SeenSegment, Sighting, tokens_of_documents
 from textmill.trainers.use.traced_run import TracedRun
 
@@ -127,6 +128,42 @@ def report_document(run: TracedRun, digest: bytes, find: Find) -> Report:
     }
 
 
+def report_forgotten(run: TracedRun, listed: Digests, find: Find) -> Report:
+    """The steps that trained on listed documents, and the checkpoints around the first of them."""
+    seen = run.sightings_of(listed)
+    steps_of = {digest: sorted({one.step + 1 for one in own}) for digest, own in seen.items()}
+    steps, fields = sorted(set().union(*steps_of.values())), find(seen)
+    return {
+        "run": str(run.directory),
+        "listed": len(listed),
+        "in_dataset": len(seen),
+        "seen": sum(map(bool, seen.values())),
+        "steps_done": run.steps,
+        **_span(run, steps),
+        "documents": [
+            {
+                "document": digest.hex(),
+                "times": len(own),
+                **_span(run, steps_of[digest]),
+                **fields.get(digest, {}),
+            }
+            for digest, own in seen.items()
+        ],
+    }
+
+
+def _span(run: TracedRun, steps: Sequence[int]) -> Report:
+    """Some steps, ascending, and the checkpoints around the first of them."""
+    before, after = run.around(steps[0]) if steps else (None, None)
+    return {
+        "steps": steps,
+        "first_step": steps[0] if steps else None,
+        "last_step": steps[-1] if steps else None,
+        "checkpoint_before": before,
+        "checkpoint_after": after,
+    }
+
+
 def step_lines(report: Report, most: int) -> Iterator[str]:
     """The report of a step as text."""
     loss = report["loss"]
@@ -177,15 +214,34 @@ def document_lines(report: Report, most: int) -> Iterator[str]:
     if about:
         yield f"  {about}"
     for one in steps[:most]:
-        before, after = one["checkpoint_before"], one["checkpoint_after"]
-        between = (
-            f"{f'after checkpoint {before:,}' if before else 'after the start'}, "
-            f"{f'before checkpoint {after:,}' if after else 'in no checkpoint yet'}"
-        )
         rows = ", ".join(f"row {_place(row)} (epoch {row['epoch']})" for row in one["rows"])
-        yield f"  step {one['step']:,}: {rows}; {between}"
+        yield f"  step {one['step']:,}: {rows}; {_between(one)}"
     if len(steps) > most:
         yield f"  and {number_of(len(steps) - most, 'more step', 'more steps')}"
+
+
+def forgotten_lines(report: Report, most: int) -> Iterator[str]:
+    """The report of listed documents as text."""
+    listed = number_of(report["listed"], "listed document")
+    where = f"{report['in_dataset']:,} in the training split of {report['run']}"
+    done = f"the {report['steps_done']:,} steps done"
+    if not report["seen"]:
+        yield f"{listed}, {where}, none seen in {done}"
+        return
+    yield (
+        f"{listed}, {where}, {report['seen']:,} seen in {len(report['steps']):,} of "
+        f"{done}, first in step {report['first_step']:,}, last in step {report['last_step']:,}"
+    )
+    yield f"the first step is {_between(report)}"
+    seen = [one for one in report["documents"] if one["times"]]
+    for one in seen[:most]:
+        yield (
+            f"  {one['document']}: {number_of(one['times'], 'row')} of "
+            f"{number_of(len(one['steps']), 'step')}, {one['first_step']:,} to "
+            f"{one['last_step']:,}; first {_between(one)}  {_about(one)}".rstrip()
+        )
+    if len(seen) > most:
+        yield f"  and {number_of(len(seen) - most, 'more document', 'more documents')}"
 
 
 def source_of(fields: Mapping[str, Any]) -> str:
@@ -214,6 +270,15 @@ def _about(fields: Mapping[str, Any]) -> str:
     text = " ".join(str(fields.get("text", ""))[: 4 * _WIDTH].split())
     short = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
     return "  ".join(part for part in (str(place), short) if part)
+
+
+def _between(one: Mapping[str, Any]) -> str:
+    """The checkpoints around a step."""
+    before, after = one["checkpoint_before"], one["checkpoint_after"]
+    return (
+        f"{f'after checkpoint {before:,}' if before else 'after the start'}, "
+        f"{f'before checkpoint {after:,}' if after else 'in no checkpoint yet'}"
+    )
 
 
 def _by_row(

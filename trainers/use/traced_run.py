@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Sequence
 
-from textmill.schemas.errors import DataError, FieldError, UsageError, flag, one_line
-from textmill.schemas.format.row_documents import DIGEST_BYTES
+from textmill.schemas.errors import DataError, UsageError, flag, one_line
+from textmill.schemas.format.digests import Digests
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.data.shards_value import open_shards
 from textmill.trainers.data.sightings import (
@@ -70,6 +70,19 @@ class TracedRun:
         rows = self.shards.rows_of(self.split, digest)
         order: Any = {"batch_size": self.batch_size, "seed": self.seed}
         return steps_of_rows(self.shards, self.split, rows, stop_step=self.steps, **order)
+
+    def sightings_of(self, listed: Digests) -> dict[bytes, list[Sighting]]:
+        """As `sightings`, of each listed document that the run's split has; it may be unseen."""
+        rows_of = self.shards.find_documents(self.split, listed)
+        rows = sorted({row for rows in rows_of.values() for row in rows})
+        order: Any = {"batch_size": self.batch_size, "seed": self.seed}
+        seen: dict[int, list[Sighting]] = {row: [] for row in rows}
+        for one in steps_of_rows(self.shards, self.split, rows, stop_step=self.steps, **order):
+            seen[one.row_index].append(one)
+        return {
+            digest: sorted(one for row in rows_of[digest] for one in seen[row])
+            for digest in sorted(rows_of)
+        }
 
     def has(self, digest: bytes) -> bool:
         """Whether some row of the run's split has a document."""
@@ -144,21 +157,6 @@ def open_traced(directory: str, shards: str | None = None) -> TracedRun:
         steps=max([last_step(str(output / METRICS)), *kept]),
         checkpoints=tuple(sorted(kept)),
     )
-
-
-def parse_digest(text: str) -> bytes:
-    """The hash of 32 hexadecimal digits that --document gives.
-
-    Raises:
-      FieldError: it is none.
-    """
-    try:
-        digest = bytes.fromhex(text)
-    except ValueError:
-        digest = b""
-    if len(digest) != DIGEST_BYTES:
-        raise FieldError("document", text, "give the 32 hexadecimal digits of `id` in a corpus")
-    return digest
 
 
 def digest_of_file(path: str, runs: Sequence[TracedRun]) -> bytes:

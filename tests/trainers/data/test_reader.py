@@ -16,6 +16,7 @@ from tests.tools.python_process import run_python
 from tests.tools.shard_factory import replace_file, write_manifest, write_mlm_set
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import read_set
+from textmill.schemas.format.digests import Digests
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import read_ahead
 from textmill.trainers.reader import ShardSet
@@ -309,6 +310,11 @@ def test_rows_tell_their_documents(tmp_path):
     for part in whole:
         assert shards.rows_of("train", part.digest).tolist() == [part.row_index]
     assert shards.rows_of("validation", whole[0].digest).tolist() == []
+    listed = Digests(b"".join(part.digest for part in whole[::4]) + b"?" * 16)
+    assert shards.find_documents("train", listed) == {
+        part.digest: [part.row_index] for part in whole[::4]
+    }
+    assert shards.find_documents("validation", listed) == {}
     again = pickle.loads(pickle.dumps(shards))
     assert again.documents_of("train", [2]) == shards.documents_of("train", [2])
     with pytest.raises(IndexError, match="has no row 40 of 'train'"):
