@@ -138,6 +138,7 @@ setup(
     package_data={
         "textmill": ["*.pyi", "py.typed"],
         "textmill.pipelines.configs": ["*.yaml"],
+        "textmill.pipelines.description": ["*.jinja"],
         "textmill.pipelines.inspection.report": ["*.jinja"],
         "textmill.pipelines.readers": ["*.csv"],
         "textmill.schemas": ["*.json"],

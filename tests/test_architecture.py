@@ -45,7 +45,7 @@ FLOORS = [
     {"encoding"},
     {"input_options"},
     {"runners", "tasks"},
-    {"inspection"},
+    {"description", "inspection"},
     {"inspection/checks", "inspection/report"},
     {"corpus", "quality"},
     {"shards", "tokenizer"},

@@ -167,7 +167,7 @@ def test_a_wheel_has_the_code_once_with_and_without_an_sdist(built):
     modules = {name for name in files if name.endswith(".py")}
     assert modules == code | {f"{folder}/__init__.py" for folder in FOLDERS}
     data = files.keys() - modules
-    for folder, pattern in {"configs": "yaml", "inspection": "jinja", "readers": "csv"}.items():
+    for folder, pattern in {"configs": "yaml", "": "jinja", "readers": "csv"}.items():
         kept = {path.name for path in (ROOT / "pipelines" / folder).rglob(f"*.{pattern}")}
         assert kept and kept == {Path(name).name for name in data if name.endswith(pattern)}
     with tarfile.open(built["sdist"]) as sdist:

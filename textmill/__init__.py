@@ -25,7 +25,8 @@ from typing import Any
 
 _PLACES = {
     **dict.fromkeys(
-        ("build_corpus", "train_tokenizer", "build_shards", "train", "verify"), "textmill.functions"
+        ("build_corpus", "train_tokenizer", "build_shards", "train", "verify", "describe"),
+        "textmill.functions",
     ),
     **dict.fromkeys(("Corpus", "Tokenizer", "Dataset", "Run", "open"), "textmill.results"),
     **dict.fromkeys(

@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, overload
 
+from textmill.functions import describe as describe
 from textmill.functions import verify as verify
 from textmill.pipelines.corpus.near_duplicates.flags import Bands as Bands
 from textmill.pipelines.corpus.near_duplicates.flags import Jaccard as Jaccard

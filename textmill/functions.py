@@ -149,6 +149,45 @@ def verify(
     return keywords.call(work)
 
 
+def describe(
+    directory: Path,
+    *,
+    to: Path,
+    corpus: Path | Iterable[Path] = (),
+    overwrite: bool = False,
+    follow_links: bool = False,
+) -> str:
+    """Writes Croissant metadata, a dataset card, and a draft of the EU's summary.
+
+    Args:
+      directory: of a corpus or dataset, or an earlier result.
+      to: the directory of the three files.
+      corpus: the corpus that the dataset was built from, or several.
+      overwrite: whether to replace the files in a directory that has files.
+      follow_links: whether to open files that are links to outside the directory.
+
+    Returns:
+      The path of the three files.
+
+    Raises:
+      UsageError: the directory is of another kind, or `to` holds files.
+      DataError: metadata files are damaged or contradict each other.
+    """
+    keywords = Keywords("describe", lambda: (), "pipelines")
+    corpora = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
+    paths = os.fspath(directory), os.fspath(to), tuple(os.fspath(each) for each in corpora)
+
+    def work() -> str:
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.description.options import DescribeOptions
+        from textmill.pipelines.description.run import describe as write
+
+        write(DescribeOptions(*paths, overwrite, follow_links))
+        return paths[1]
+
+    return keywords.call(work)
+
+
 def keywords_of(command: str) -> Keywords:
     """The keywords of a builder or a trainer, by the name of its command."""
     extra = command.partition("_")[0] if command in TRAINERS else "pipelines"

@@ -25,6 +25,7 @@ ABOUT: dict[str, str] = {
     "pipelines.inspect_shards": "Show rows of a dataset as text, and its counts.",
     "pipelines.train_quality_model": "Train a model of quality for build_corpus.",
     "pipelines.export": "Convert a dataset to Parquet, JSONL, Arrow or MDS.",
+    "pipelines.describe": "Write a dataset card, Croissant and a summary for the EU.",
     "pipelines.demo": "Run all steps on a small text, in a few minutes.",
     "trainers.flax_mlm": "Train RoBERTa, BERT or ELECTRA's generator (JAX).",
     "trainers.flax_clm": "Train GPT-2, Llama and others (JAX).",

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import textmill as tm
+from tests.golden.outputs import KEPT
 from tests.test_start import HEAVY
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.python_process import run_python
@@ -102,6 +103,14 @@ def test_the_example(topics, tmp_path, monkeypatch, capfd):
         assert (type(found), found.facts()) == (type(result), result.facts())
         assert f"<bdi>{result.directory}</bdi>" in result._repr_html_()
     assert "python -m" not in capfd.readouterr().out
+
+
+def test_describe_returns_the_directory_of_the_description(tmp_path):
+    to = tmp_path / "to"
+    assert tm.describe(KEPT / "clm", to=to, corpus=KEPT / "corpus") == str(to)
+    with pytest.raises(tm.UsageError, match="^to=.* has files .*, or overwrite=True to replace"):
+        tm.describe(KEPT / "clm", to=to)
+    tm.describe(KEPT / "clm", to=to, corpus=[KEPT / "corpus"], overwrite=True)
 
 
 BUILDERS = ("build_corpus", "train_tokenizer", "build_shards")

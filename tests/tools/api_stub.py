@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, overload
 
+from textmill.functions import describe as describe
 from textmill.functions import verify as verify
 from textmill.results import Corpus as Corpus
 from textmill.results import Dataset as Dataset

@@ -24,6 +24,7 @@ KINDS = {
     "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",
     "pipelines.train_quality_model": "textmill.pipelines.quality.options:QualityOptions",
     "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",
+    "pipelines.describe": "textmill.pipelines.description.options:DescribeOptions",
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
     "trainers.trace": "textmill.trainers.use.trace_flags:TraceFlags",
     "trainers.use_model": "textmill.trainers.use.use_flags:UseFlags",
