@@ -35,6 +35,7 @@ _PIPELINES = [
     "psutil>=6",
     "pyarrow>=24,<26",
     "rich>=14",
+    "tenacity>=9",  # for publish
     # 1.0.0rc3 lacks most of what encoding/reference.py lists: to_str, get_vocab, Regex, ...
     "tokenizers>=0.23,<0.24",
     "xxhash>=3.5",

@@ -49,7 +49,7 @@ FLOORS = [
     {"inspection/checks", "inspection/report"},
     {"corpus", "quality"},
     {"shards", "tokenizer"},
-    {"preflight"},
+    {"preflight", "publishing"},
 ]
 # Of the files beside the rooms, those that are no entry.
 LOOSE = {"input_options", "user_filter"}
@@ -62,7 +62,7 @@ WIRING |= {"corpus/decontamination/transforms", "preflight"}
 READS_STORES = {"cache", "lock", "object_store", "set_files"}
 # All others read and write files of any kind through schemas/files/store.py; these set or use
 # retries, the flags and the display of a process.
-KNOW_REQUESTS = {"store", "set_files", "s3_flags", "steps"}
+KNOW_REQUESTS = {"store", "set_files", "s3_flags", "steps", "upload"}
 STORE_PACKAGES = {"aiohttp", "fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
 STORE_PACKAGES |= {"xxhash"}
 # Packages that are imported, and come with another that setup.py names.

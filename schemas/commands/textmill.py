@@ -24,6 +24,7 @@ ABOUT: dict[str, str] = {
     "pipelines.verify": "Check datasets and corpora against their metadata.",
     "pipelines.inspect_shards": "Show rows of a dataset as text, and its counts.",
     "pipelines.train_quality_model": "Train a model of quality for build_corpus.",
+    "pipelines.publish": "Upload a corpus or dataset to the Hugging Face Hub.",
     "pipelines.export": "Convert a dataset to Parquet, JSONL, Arrow or MDS.",
     "pipelines.describe": "Write a dataset card, Croissant and a summary for the EU.",
     "pipelines.demo": "Run all steps on a small text, in a few minutes.",

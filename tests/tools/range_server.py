@@ -1,5 +1,7 @@
 """A web server on loopback that answers range requests, and the requests of the Hugging Face Hub.
 
+`tests.tools.hub_server` has a Hub that takes uploads, too.
+
 with RangeServer(directory) as server:
     server.url                      # http://127.0.0.1:PORT
     server.url + "/set/..."         # files of the directory
@@ -24,29 +26,36 @@ class RangeServer(ThreadingHTTPServer):
       served: path and bytes of each file or part of a file that was sent.
     """
 
+    requests: "type[Request]"
+
     def __init__(self, directory: Path):
-        super().__init__(("127.0.0.1", 0), _Request)
+        super().__init__(("127.0.0.1", 0), self.requests)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.directory = directory
         self.served: list[tuple[str, int]] = []
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+    def folder(self, revision: str) -> Path:
+        """The files of a revision of the repository; "" for those of the server."""
+        return self.directory
 
     def __exit__(self, *error: object) -> None:
         self.shutdown()
         self.server_close()
 
 
-class _Request(BaseHTTPRequestHandler):
+class Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: RangeServer
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path).strip("/")
         if path.startswith("api/"):
-            self._send(200, json.dumps(self._answer(path)).encode())
+            self.answer(self.describe(path))
             return
-        name = re.sub("^datasets/me/data/resolve/main/", "", path)
-        file = self.server.directory / name
+        in_repo = re.fullmatch("datasets/me/data/resolve/([^/]+)/(.+)", path)
+        revision, name = in_repo.groups() if in_repo else ("", path)
+        file = self.server.folder(revision) / name
         if not file.is_file():
             self._send(404, b"")
             return
@@ -59,19 +68,23 @@ class _Request(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def _answer(self, path: str) -> object:
-        if "/tree/main" not in path:
+    def describe(self, path: str) -> object:
+        """The Hub's answer about the repository, or the list of a folder."""
+        tree = re.fullmatch("api/datasets/me/data/tree/([^/]+)/?(.*)", path)
+        if not tree:
             return {"id": "me/data", "sha": _COMMIT, "siblings": [], "tags": [], "private": False}
-        folder = self.server.directory / path.split("/tree/main")[1].strip("/")
-        return [
-            {
-                "type": "file" if entry.is_file() else "directory",
-                "path": entry.relative_to(self.server.directory).as_posix(),
-                "size": entry.stat().st_size,
-                "oid": _COMMIT,
-            }
-            for entry in sorted(folder.iterdir())
-        ]
+        root = self.server.folder(tree[1])
+        found = (root / tree[2]).glob("**/*" if "recursive=true" in self.path else "*")
+        return [self.entry(path, path.relative_to(root).as_posix()) for path in sorted(found)]
+
+    def entry(self, path: Path, name: str) -> dict[str, object]:
+        """The Hub's description of a file or folder."""
+        kind = "file" if path.is_file() else "directory"
+        return {"type": kind, "path": name, "size": path.stat().st_size, "oid": _COMMIT}
+
+    def answer(self, value: object, status: int = 200) -> None:
+        """Sends JSON."""
+        self._send(status, json.dumps(value).encode())
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response_only(status)
@@ -83,3 +96,6 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Prints nothing."""
+
+
+RangeServer.requests = Request

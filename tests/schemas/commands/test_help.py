@@ -23,6 +23,7 @@ KINDS = {
     "pipelines.verify": "textmill.pipelines.inspection.options:VerifyOptions",
     "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",
     "pipelines.train_quality_model": "textmill.pipelines.quality.options:QualityOptions",
+    "pipelines.publish": "textmill.pipelines.publishing.options:PublishOptions",
     "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",
     "pipelines.describe": "textmill.pipelines.description.options:DescribeOptions",
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",

@@ -1,0 +1,23 @@
+"""Uploads a corpus or dataset to the Hugging Face Hub: `python -m pipelines.publish --help`."""
+
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.inspection.options import VerifyOptions
+from textmill.pipelines.publishing.options import PUBLISH_HELP, PublishOptions
+from textmill.pipelines.verify import verify
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.schemas.commands.options import parse_options
+
+# Imports huggingface_hub, which takes a second and which --help does not need.
+publish_directory = import_later("textmill.pipelines.publishing.upload:publish_directory")
+
+
+def main(argv: list[str]) -> None:
+    """Publishes the directory of a command line, or finds it published."""
+    options: PublishOptions = parse_options(argv, PUBLISH_HELP, PublishOptions)
+    leave_out_pandas()
+    verified = VerifyOptions((options.directory,), options.follow_links)
+    publish_directory(options, lambda: verify(verified))
+
+
+if __name__ == "__main__":
+    run_entry(main)

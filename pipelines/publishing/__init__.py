@@ -1,0 +1,1 @@
+"""Uploads corpora and datasets to the Hugging Face Hub."""

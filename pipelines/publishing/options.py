@@ -1,0 +1,57 @@
+"""The command line of publish -> a frozen configuration that refuses bad values."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from textmill.schemas.commands.help import Help
+from textmill.schemas.errors import UsageError, flag
+
+_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+PUBLISH_HELP = Help(
+    module="pipelines.publish",
+    about="Uploads a corpus or a dataset to the Hugging Face Hub, with its card and metadata. It "
+    "verifies the directory first, uploads only files that the repository lacks, and compares the "
+    "size and hash of every file afterwards. Run it again after an interruption.",
+    usage="DIRECTORY --repo=USER/NAME",
+    example="shards --repo=me/shards --private",
+    page="docs/publishing.md",
+)
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """The flags of publish."""
+
+    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIRECTORY")]
+    """Directory or URL of a corpus or a dataset."""
+    repo: Annotated[str, tyro.conf.arg(metavar="USER/NAME")]
+    """Dataset repository, USER/NAME or ORGANIZATION/NAME. It is created if it does not exist."""
+    revision: str | None = None
+    """Branch to upload to. If it does not exist, it is created from the first commit of the
+    repository. Default: main."""
+    papers: str | None = None
+    """Directory with README.md (the card), croissant.json and other files to upload beside the
+    corpus or dataset. Default: README.md and croissant.json in DIRECTORY, if they exist."""
+    private: _Switch = False
+    """Create a private repository, and refuse one that is public."""
+    overwrite: _Switch = False
+    """Replace the other content of a repository: delete all files that do not belong to DIRECTORY,
+    except README.md, LICENSE and Git's own. Its history keeps them."""
+    dry_run: _Switch = False
+    """List what would be uploaded and deleted, and change nothing."""
+    follow_links: _Switch = False
+    """Upload files that are links to outside the directory. Use it only if you trust the
+    directory."""
+
+    def __post_init__(self) -> None:
+        """Refuses names that the Hub cannot have."""
+        if not _NAME.fullmatch(self.repo):
+            raise UsageError(f"{flag('repo', self.repo)}: give USER/NAME of a dataset repository")
+        if self.revision is not None and (not self.revision or _COMMIT.fullmatch(self.revision)):
+            raise UsageError(f"{flag('revision', self.revision)}: give the name of a branch")
