@@ -15,9 +15,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
+from tests.tools.report_picture import PICTURE
 from textmill.schemas.commands.textmill import COMMANDS as NAMES
 
 README = ROOT / "README.md"
@@ -34,8 +36,10 @@ OF_JOB_SERVER = {"max_bundle_size"}
 OF_OTHERS = {"worker_pool", "service_port", "xla_gpu_deterministic_ops", "long"}  # "long": of zstd
 NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
 CHECKED = re.compile(r"<!-- checked: ([^>]*?) -->\s*")
-DEFAULT = re.compile(r"Default: ([^.]\S*)\.$")
-DEFAULTS = re.compile(r"^\| flags? \| default \|.*\n\|[-| ]+\n((?:\|.*\n)+)", re.M)
+DEFAULT = re.compile(r"Default: ([^.]\S*?)(?: with --quality)?\.$")
+DEFAULTS = re.compile(
+    r"^\| flags? \| (?:default|value with `--quality`) \|.*\n\|[-| ]+\n((?:\|.*\n)+)", re.M
+)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 COMMAND = re.compile(r"^(?:\$ )?(?:python -m ([\w.]+)|textmill ((?:train )?[a-z][\w-]*))(.*)")
@@ -323,6 +327,15 @@ def test_the_picture_of_a_row_follows_the_format():
     assert [token == "<pad>" for token in tokens] == (segments == 0).tolist()
     ends = np.append(segments[1:], 0) != segments
     assert [token == "</s>" for token in tokens] == (ends & (segments > 0)).tolist()
+
+
+def test_the_picture_of_the_report_is_of_the_run_in_the_readme():
+    """`python -m tests.tools.report_picture demo/shards` takes it again."""
+    [counts] = re.findall(r"([\d,]+ documents), ([\d,]+ rows), ", README.read_text("utf-8"))
+    [length] = re.findall(r"positions in (rows of \d+) ", README.read_text("utf-8"))
+    documents, rows = counts
+    title = Image.open(PICTURE).text["Title"]  # type: ignore[attr-defined]
+    assert title == f"{documents} in {rows.replace('rows', length)} tokens"
 
 
 def test_defaults_in_tables_are_those_of_help():

@@ -28,7 +28,7 @@ def build_corpus(**settings: Any) -> Corpus:
 
     Args:
       **settings: the flags of `textmill build-corpus --help=all`, and Beam's, such as
-        runner="FlinkRunner". `input` and `output` are paths or earlier results.
+        runner="DataflowRunner". `input` and `output` are paths or earlier results.
 
     Returns:
       The corpus; None with dry_run=True or preflight=True, which only print.

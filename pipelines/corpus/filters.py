@@ -148,9 +148,12 @@ def in_order(reasons: Iterable[str]) -> list[str]:
 
 
 def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
-    """Warnings about rules that remove more than half of their input, each with its likely cause.
+    """Warnings about rules that remove more than half of what reaches them, with likely causes.
 
-    ["gopher:min_words drops 912 of the 1,000 documents that reach it: ..."]
+    Half of the documents or of the text. A rule of a paper is compared with what reaches the
+    paper's rules, since a document counts under the first of them that it fails.
+
+    ["gopher:min_words drops 912 of the 1,000 documents that reach gopher's rules: ..."]
 
     Args:
       funnel: documents that went into the rules, and those removed, by reason.
@@ -169,12 +172,16 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         edited = observed.get("edited_bytes", {})
         taken = sum(one.text_bytes for one in removed.values())
         taken += sum(edited.get(name, 0) for name in (row, *group.REASONS))
-        dropped = [
-            f"{reason} drops {one.documents:,} of the {documents:,} documents that reach it"
-            + _cause(group, reason.removeprefix(f"{row}:"))
-            for reason, one in sorted(removed.items())
-            if one.documents * 2 > documents >= _FEWEST
-        ]
+        dropped, reach = [], Removed(documents, text_bytes)
+        for reason in in_order(removed):
+            one, of_paper = removed[reason], reason not in group.REASONS
+            if reach.documents >= _FEWEST and (what := _most(one, reach, "" not in group.CAUSES)):
+                place = f"reach {row}'s rules" if of_paper else "reach it"
+                cause = _cause(group, reason.removeprefix(f"{row}:"))
+                dropped.append(f"{reason} drops {what} that {place}{cause}")
+            if not of_paper:  # rules of their own, one after another
+                left = reach.documents - one.documents, reach.text_bytes - one.text_bytes
+                reach = Removed(*left)
         warnings += dropped
         if not dropped and "" in group.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
             share = f"{taken / text_bytes:.0%}"
@@ -189,6 +196,15 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         documents -= sum(one.documents for one in removed.values())
         text_bytes -= taken
     return warnings
+
+
+def _most(one: Removed, reach: Removed, by_text: bool) -> str:
+    """`51 of the 100 documents`, if a rule removed more than half of what reached it; else ""."""
+    if one.documents * 2 > reach.documents:
+        return f"{one.documents:,} of the {reach.documents:,} documents"
+    if by_text and one.text_bytes * 2 > reach.text_bytes:
+        return f"{one.text_bytes / reach.text_bytes:.0%} of the text of the documents"
+    return ""
 
 
 def _cause(group: RuleGroup, reason: str) -> str:

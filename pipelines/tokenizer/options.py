@@ -225,8 +225,8 @@ class TokenizerOptions:
     """Train on the histogram.parquet of an earlier run, in place of --input. It takes seconds:
     use it to try another --vocab_size."""
     min_frequency: int = 2
-    """Fewest occurrences of a pair of tokens that merges. A higher number keeps rare strings out
-    of the vocabulary."""
+    """Minimum count of a pair of tokens to be merged. A higher number keeps rare strings out of
+    the vocabulary."""
     max_token_length: int | None = None
     """Tokens must be shorter than this, in bytes (BPE) or characters (WordPiece). Merges of two
     symbols of the base alphabet are always allowed. Default: no limit."""

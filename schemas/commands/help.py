@@ -32,7 +32,7 @@ _WIDTHS = 80, 100  # of a screen, at least and at most
 _SENTENCE = re.compile(r"(?<=[\w)\]\"'`][.!?])\s+(?=[A-Z\"(<-]|\w+: )")
 
 CONFIG_NOTE = "--config=FILE.yaml reads flags from a file; those of the command line win."
-BEAM_NOTE = "Flags of Beam work too: --runner=FlinkRunner, --direct_num_workers=4."
+BEAM_NOTE = "Beam's flags work too: --runner=DataflowRunner, --direct_num_workers=4."
 
 _OF_WORDS = "--input", "--shards"  # the flag that a word without one most likely lacks
 # Values that neither the type of a flag nor the last word of its name describes.

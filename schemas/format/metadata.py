@@ -297,7 +297,7 @@ def setting_differences(stored: Mapping[str, Any], requested: Mapping[str, Any])
         old, new = _plain(stored, name), _plain(requested, name)
         short = len(old + new) <= _LONGEST_VALUES
         phrases.append(
-            f"{name}: stored {old}, requested {new}" if short else f"{name}: another value"
+            f"{name}: stored {old}, requested {new}" if short else f"{name}: a different value"
         )
     more = len(ordered) - _SHOWN
     return phrases + ([f"and {more} more settings"] if more > 0 else [])

@@ -187,8 +187,8 @@ class OptimizationFlags:
     warmup_steps: Optional[int] = None
     """Steps of linear warm-up. Default: a tenth of the steps."""
     schedule: Literal["linear", "cosine", "wsd"] = "linear"
-    """How the learning rate falls after the warm-up: in a line, as a cosine, or in a line during
-    the last --decay_steps only (warmup, stable, decay)."""
+    """How the learning rate falls after the warm-up: linearly, as a cosine, or linearly during the
+    last --decay_steps only (warmup, stable, decay)."""
     final_rate: float = 0.0
     """Share of the highest learning rate that the last step has; with 0, the step after it."""
     decay_steps: Optional[int] = None
@@ -196,9 +196,9 @@ class OptimizationFlags:
     weight_decay: float = 0.01
     """Weight decay, multiplied by the learning rate. It applies to matrices only."""
     beta1: float = 0.9
-    """First beta of adamw and lion, or the momentum of sgd_momentum."""
+    """First beta of the optimizer, or the momentum of sgd_momentum."""
     beta2: float = 0.999
-    """Second beta of adamw and lion."""
+    """Second beta of the optimizer."""
     epsilon: float = 1e-8
     """Epsilon of adamw."""
     clip_norm: float = 1.0
@@ -233,6 +233,8 @@ class PretrainingFlags(OptimizationFlags):
     beta2: float = 0.98
     epsilon: float = 1e-6
     dropout: Optional[float] = 0.0
+    """Dropout rate on embeddings, attention probabilities and residual branches, and before a
+    classifier."""
 
 
 @dataclass(frozen=True)

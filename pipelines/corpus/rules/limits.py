@@ -25,8 +25,8 @@ from textmill.pipelines.corpus.english.measures import (
 from textmill.pipelines.corpus.english.tables import character_table, hash_spelling
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
 from textmill.pipelines.corpus.rules.shares import NgramLimits
+from textmill.pipelines.corpus.rules.sizes import SHORT_DOCUMENTS
 from textmill.schemas.commands.values import spelled, take_values
-from textmill.schemas.errors import flag
 
 _Limits = dict[str, float]
 _Measure = Callable[[Words, _Limits], Mapping[str, np.ndarray]]
@@ -41,8 +41,7 @@ class Gopher(RuleGroup):
     """Gopher's rules for English (Rae et al. 2021); --quality=gopher turns all of them on."""
 
     CAUSES = {
-        "min_words": f"documents are short: with {flag('document', 'line')}, each line of a text "
-        "file is one",
+        "min_words": SHORT_DOCUMENTS,
         "min_word_length": "the text may be a list, code, or in a script without spaces",
         "max_word_length": "the text may be in a script without spaces, or have long compounds",
         "min_alphabetic": "the text may be tables, code, or in a script without spaces",

@@ -23,6 +23,10 @@ from textmill.schemas.errors import FieldError, flag
 
 _SLICE_BYTES = 2 << 20  # bytes of text judged together: the tables take many times as much
 _NEWLINE = 10
+SHORT_DOCUMENTS = (
+    f"documents are short; if each is a line of a text file, give {flag('document', 'paragraph')} "
+    "or file"
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,7 @@ class Sizes(RuleGroup):
 
     REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
     CAUSES = {
-        "min_chars": f"documents are short: with {flag('document', 'line')}, each line of a text "
-        "file is one",
+        "min_chars": SHORT_DOCUMENTS,
         "min_words": "documents are short, or in a script that has no spaces between words: use "
         f"{flag('min_chars')} there",
     }

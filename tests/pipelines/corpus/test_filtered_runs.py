@@ -115,13 +115,14 @@ def test_a_rule_that_takes_nearly_all_is_warned_of(tmp_path, capsys):
     build(source, tmp_path / "corpus", *flags, "--c4_min_sentences=2")
     printed = " ".join(capsys.readouterr().out.split())
     assert (
-        "c4:min_sentences drops 39 of the 40 documents that reach it: the documents may be short"
-        in printed
+        "c4:min_sentences drops 39 of the 40 documents that reach c4's rules: the documents "
+        "may be short" in printed
     )
     assert "--c4_line_ends=no" in printed
     source.write_text("\n\n".join(paragraphs))
     with pytest.raises(
-        DataError, match="no document is left.*39 documents that reach it: .*may be short.*C4 treat"
+        DataError,
+        match="no document is left.*39 documents that reach c4's rules: .*may be short.*C4 treat",
     ):
         build(source, tmp_path / "none", *flags)
     assert [path.name for path in (tmp_path / "none").iterdir()] == [".lock"]

@@ -190,9 +190,23 @@ def test_a_rule_that_takes_more_than_half_of_what_it_sees_is_warned_of():
     funnel = Funnel(1_000, 109_000, removed=removed)
     first, second = warn_of(funnel, {})
     assert first.startswith("min_chars drops 900 of the 1,000 documents that reach it: documents")
-    assert second.startswith("gopher:min_stop_words drops 51 of the 100 documents that reach it: ")
+    assert second.startswith(
+        "gopher:min_stop_words drops 51 of the 100 documents that reach gopher's rules: "
+    )
     assert "may not be English" in second
-    assert warn_of(replace(funnel, documents=1_000_000), {}) == []
+    assert warn_of(replace(funnel, documents=1_000_000, text_bytes=10**9), {}) == []
+
+
+def test_a_rule_that_takes_more_than_half_of_the_text_is_warned_of():
+    """Of a few long documents; and each of the rules on sizes is compared with what reaches it."""
+    funnel = Funnel(100, 1_000, removed={"gopher:max_words": Removed(2, 546)})
+    assert warn_of(funnel, {}) == [
+        "gopher:max_words drops 55% of the text of the documents that reach gopher's rules"
+    ]
+    sizes = {"min_chars": Removed(50, 50), "max_chars": Removed(26, 260)}
+    [warning] = warn_of(Funnel(100, 1_000, removed=sizes), {})
+    assert warning == "max_chars drops 26 of the 50 documents that reach it"
+    assert warn_of(Funnel(100, 1_000, removed={"max_chars": Removed(26, 260)}), {}) == []
 
 
 def test_edits_that_take_more_than_half_of_the_text_are_warned_of():

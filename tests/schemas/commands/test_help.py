@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from importlib import import_module
 from typing import Literal
 
@@ -11,7 +11,7 @@ import pytest
 from tests.tools.help_pages import HELPED, help_of
 from tests.tools.places import ROOT
 from textmill.pipelines.tasks.task import task_class
-from textmill.schemas.commands.help import Help, flags_of, help_lines
+from textmill.schemas.commands.help import Flag, Help, flags_of, help_lines
 from textmill.schemas.commands.options import fields_of, takes_list
 from textmill.schemas.errors import UsageError
 
@@ -153,6 +153,24 @@ def test_every_flag_is_a_sentence(helped):
     flags = re.split(r"\n  (?=--|[A-Z]{3})", text.partition("\n\n--help")[0])[1:]
     for flag in (part.split("\n\n")[0] for part in flags):
         assert flag.rstrip().endswith("."), flag
+
+
+@pytest.mark.parametrize("command", HELPED, ids=" ".join)
+def test_a_default_in_help_is_the_default_that_is_used(command, monkeypatch):
+    """A default that was written by hand names the value, which a subclass may have changed."""
+    shown: list[Flag] = []
+    lines = lambda request, page, flags: shown.extend(flags) or [""]  # noqa: E731
+    monkeypatch.setattr("textmill.schemas.commands.help.help_lines", lines)
+    with pytest.raises(SystemExit, match="0"):
+        import_module(command[0]).main([*command[1:], "--help=all"])
+    assert shown
+    for flag in shown:
+        *_, value = flag.describe.args  # type: ignore[attr-defined]
+        if value is not None and value is not False and value not in (MISSING, "", ()):
+            used = "on" if value is True else f"{value:g}" if isinstance(value, float) else value
+            default = flag.sentences[-1]
+            told = {default} | {f"Default: {word}." for word in re.split("[^\\w.]+", default)}
+            assert f"Default: {used}." in told, f"--{flag.name} is {used}; {default}"
 
 
 def test_all_names_every_flag(helped):

@@ -92,7 +92,7 @@ def test_differences_name_each_field_and_both_values():
     )
     assert three.differences(one) == ['document: stored "file", requested nothing']
     longer = dataclasses.replace(one, fingerprint="", parameters={"fields": ("text" * 30,)})
-    assert longer.differences(one) == ["fields: another value"]
+    assert longer.differences(one) == ["fields: a different value"]
     settings = {"task": "mlm", "golden": [1], "mask_rate": 0.15, "seed": 0, "features": [], "x": 1}
     other = {"task": "clm", "golden": [2], "mask_rate": 0, "seed": 7, "features": [1], "y": 1}
     assert metadata.setting_differences(settings, other) == [

@@ -160,7 +160,7 @@ def test_flags_of_one_name_mean_the_same(name):
         return
     docs = {docs_of(flags)[name] for flags in having}
     assert len({head(doc) for doc in docs}) == 1, docs
-    assert len(docs) == 1 or name in ("best_by", "optimizer", "precision"), docs
+    assert len(docs) == 1 or name in ("best_by", "dropout", "optimizer", "precision"), docs
     due, *others = [
         hints_of(flags)[name] for flags in [RunFlags, *having] if name in hints_of(flags)
     ]
