@@ -36,13 +36,13 @@ class PublishOptions:
     """Branch to upload to. If it does not exist, it is created from the first commit of the
     repository. Default: main."""
     papers: str | None = None
-    """Directory with README.md (the card), croissant.json and other files to upload beside the
-    corpus or dataset. Default: README.md and croissant.json in DIRECTORY, if they exist."""
+    """Directory with README.md (the card), croissant.json and other files to upload, as describe
+    writes it. Default: drafts of README.md and croissant.json, unless DIRECTORY has your own."""
     private: _Switch = False
     """Create a private repository, and refuse one that is public."""
     overwrite: _Switch = False
     """Replace the other content of a repository: delete all files that do not belong to DIRECTORY,
-    except README.md, LICENSE and Git's own. Its history keeps them."""
+    except LICENSE and Git's own. Its history keeps them."""
     dry_run: _Switch = False
     """List what would be uploaded and deleted, and change nothing."""
     follow_links: _Switch = False

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from rich.filesize import decimal
 
+from textmill.pipelines.description.run import CROISSANT, describe_files
 from textmill.pipelines.publishing.hub_repo import HubBusyError, HubRepo, StoredFile
 from textmill.pipelines.publishing.options import PublishOptions
 from textmill.schemas.commands.terminal import number_of, say
@@ -28,7 +29,7 @@ from textmill.schemas.format.corpus_metadata import CARD
 from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
 from textmill.schemas.typed_json import to_json
 
-_PAPERS = (CARD, "croissant.json")
+_PAPERS = (CARD, CROISSANT)
 _KEPT = {".gitattributes", ".gitignore", CARD, "LICENSE"}  # of a repository, with --overwrite
 _BATCH_FILES = 200  # of a commit; the Hub limits the time of one
 _BATCH_BYTES = 16_000_000_000
@@ -45,11 +46,14 @@ class _Content:
       manifest: of the repository.
       last: path -> bytes of files that the last commit brings: papers and MANIFEST.json. A reader
         of the repository sees before that it is not finished.
+      drafts: those of them that do not replace a file of the repository, because people complete
+        cards on the Hub.
     """
 
     info: FinishedDirectory
     manifest: Manifest
     last: Mapping[str, bytes]
+    drafts: frozenset[str]
 
     @cached_property
     def listed(self) -> dict[str, ManifestFile]:
@@ -69,6 +73,8 @@ class _Content:
         """How a file of the repository differs from ours; "" if it is the same."""
         if found is None:
             return "is missing"
+        if path in self.drafts:
+            return ""
         if found.bytes != self.size(path):
             return f"has {found.bytes:,} bytes, not {self.size(path):,}"
         if found.sha256 is None:
@@ -168,22 +174,28 @@ def _read_content(options: PublishOptions) -> _Content:
         files = tuple(file for file in manifest.files if file.path != CARD)
         manifest = replace(manifest, files=files, digest="")
         own = to_json(manifest.to_dict())
-    papers = _read_papers(options)
+    papers, drafts = _read_papers(options, info)
     if taken := sorted({MANIFEST, *(file.path for file in manifest.files)} & papers.keys()):
         raise UsageError(
             f"{flag('papers', options.papers)}: {taken[0]} is a file of {directory}, too: rename it"
         )
-    if CARD not in papers:
-        place = options.papers or directory
-        say(f"note: {place} has no {CARD}: the repository gets no card", sys.stderr)
-    return _Content(info, manifest, {**papers, MANIFEST: own})
+    return _Content(info, manifest, {**papers, MANIFEST: own}, drafts)
 
 
-def _read_papers(options: PublishOptions) -> dict[str, bytes]:
+def _read_papers(
+    options: PublishOptions, info: FinishedDirectory
+) -> tuple[dict[str, bytes], frozenset[str]]:
+    """Path -> bytes of the papers, and the paths of those that are drafts."""
     folder = options.papers
     if folder is None:
         places = {name: os.path.join(options.directory, name) for name in _PAPERS}
-        return {name: store.read(place) for name, place in places.items() if store.exists(place)}
+        own = {
+            name: store.read(place)
+            for name, place in places.items()
+            if not info.lists(name) and store.exists(place)
+        }
+        made = describe_files(options.directory, follow_links=options.follow_links)
+        return {name: made[name] for name in _PAPERS} | own, frozenset(_PAPERS) - own.keys()
     if not os.path.isdir(folder):
         raise UsageError(f"{flag('papers', folder)}: there is no such directory")
     names = [entry.name for entry in os.scandir(folder) if entry.is_file()]
@@ -194,7 +206,9 @@ def _read_papers(options: PublishOptions) -> dict[str, bytes]:
     }
     if not papers:
         raise UsageError(f"{flag('papers', folder)}: there are no files in it")
-    return papers
+    if CARD not in papers:
+        say(f"note: {folder} has no {CARD}: the repository gets no card", sys.stderr)
+    return papers, frozenset()
 
 
 def _make_plan(content: _Content, repo: HubRepo) -> _Plan:
@@ -205,6 +219,9 @@ def _make_plan(content: _Content, repo: HubRepo) -> _Plan:
     if MANIFEST in missing:
         wrong = missing & there.keys() - content.last.keys() | {MANIFEST} & there.keys()
         others = sorted(wrong | there.keys() - {*content} - _KEPT)
+    if others:  # its card describes it
+        others += sorted(content.drafts & there.keys())
+        missing |= content.drafts
     return _Plan(
         upload=[path for path in content.listed if path in missing],
         finish=[path for path in content.last if path in missing],
@@ -275,6 +292,8 @@ def _upload(content: _Content, repo: HubRepo, options: PublishOptions, sent: _Se
         repo.commit(f"Publish the {noun}", add={path: content.last[path] for path in plan.finish})
         sent.files += len(plan.finish)
         sent.bytes += sum(map(content.size, plan.finish))
+        if CARD in content.drafts.intersection(plan.finish):
+            say(f"note: {CARD} is a draft, in which a person must add statements", sys.stderr)
 
 
 def _batches(paths: list[str], content: _Content) -> Iterator[list[str]]:

@@ -16,6 +16,7 @@ from tests.tools.corpus_factory import build, write_lines
 from tests.tools.hub_server import TEXT, TOKEN, HubServer
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import write_mlm_set
+from textmill.pipelines.description.run import describe_files
 from textmill.pipelines.publish import main
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import Corpus, open_finished
@@ -56,10 +57,11 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shards(tmp_path):
-    """A dataset with a card."""
+    """A dataset with papers of its own."""
     directory = tmp_path / "shards"
     write_mlm_set(directory, train=60, validation=10, shards={"train": 3, "validation": 1})
     (directory / "README.md").write_bytes(CARD)
+    (directory / "croissant.json").write_bytes(b"{}")
     return directory
 
 
@@ -119,7 +121,13 @@ def test_corpora_branches_and_papers(hub, tmp_path, capsys):
     assert hub.private
     # A branch begins with the first commit, not with what main has.
     main([corpus, REPO, "--private", "--revision=second"])
-    assert files_of(hub.folder("second")) == published(tmp_path / "corpus")
+    made = describe_files(corpus)
+    made.pop("training_content.md")
+    assert files_of(hub.folder("second")) == published(tmp_path / "corpus") | made
+    # A draft does not replace what a person has completed.
+    hub.write("second", {"README.md": b"# Complete"})
+    main([corpus, REPO, "--private", "--revision=second"])
+    assert files_of(hub.folder("second"))["README.md"] == b"# Complete"
     assert files_of(hub.folder("main")) == expected
     # A card that was changed here replaces that of the repository, whose other files stay.
     hub.write("main", {"plot.png": b"\x89PNG"})
@@ -175,7 +183,9 @@ def test_other_content_is_replaced_only_on_request(hub, shards, tmp_path, capsys
     )
     assert files_of(hub.folder("main")) == before
     main([str(other), REPO, "--overwrite"])
-    left = {"README.md": CARD, "LICENSE": b"CC0"}
+    made = describe_files(str(other))
+    assert b"A person must add" in made["README.md"]
+    left = {name: made[name] for name in ("README.md", "croissant.json")} | {"LICENSE": b"CC0"}
     assert files_of(hub.folder("main")) == files_of(other) | left
     # What is damaged in the repository is mended without the flag.
     hub.write("main", {"schema.json": b"{}"}, deleted=("train-00000-of-00001.tfrecord",))
@@ -235,10 +245,9 @@ def test_the_hub_checks_the_card(hub, shards, capsys):
         "note: Warnings while validating metadata in README.md: - none\n" in capsys.readouterr().err
     )
     (shards / "README.md").unlink()
-    main([str(shards), REPO, "--revision=none"])
-    assert (
-        f"note: {shards} has no README.md: the repository gets no card" in capsys.readouterr().err
-    )
+    main([str(shards), REPO, "--revision=draft"])
+    note = "note: README.md is a draft, in which a person must add statements\n"
+    assert note in capsys.readouterr().err
 
 
 def test_a_dataset_in_a_bucket(hub, shards, gs_store):
@@ -305,6 +314,7 @@ def test_damage_is_found_before_and_after(hub, shards, monkeypatch):
 RUN = """
 import sys
 from textmill.pipelines.publishing import upload
+from textmill.pipelines.description.run import describe_files
 from textmill.pipelines.publish import main
 from textmill.schemas.commands.entry import run_entry
 upload._BATCH_FILES = 1
