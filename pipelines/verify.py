@@ -62,7 +62,8 @@ def verify(options: VerifyOptions) -> Counter[str]:
     for directory in options.directories:
         try:
             kind = kind_of(directory) or SetInfo
-            findings = CHECKS[kind](directory, follow_links=options.follow_links)
+            more = {"others": options.directories} if kind is Corpus else {}
+            findings = CHECKS[kind](directory, follow_links=options.follow_links, **more)
         except DataError as error:
             failures.append(str(error))
             continue

@@ -104,6 +104,7 @@ def build_corpus(
     shingle: Shingle | _Text = ...,
     bands: Bands | _Text = ...,
     duplicate_paragraphs: Paragraphs | None | _Text = ...,
+    against: _Texts = ...,
     forget: _Text = ...,
     file_format: Literal["parquet", "jsonl"] = ...,
     num_files: int | None | _Text = ...,

@@ -1,20 +1,19 @@
 """Checks a whole corpus, as `pipelines.verify` does: reads all files again."""
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
-from textmill.pipelines.corpus.partition import SOURCE, read_rows
-from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
+from textmill.pipelines.corpus.chain_check import check_chain
+from textmill.pipelines.corpus.partition import SOURCE
+from textmill.pipelines.corpus.partition_files import hex_ids
+from textmill.pipelines.corpus.removed_check import check_removed, read_file
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.inspection.checks.listed_files import check_sums
 from textmill.pipelines.readers.corpus_files import read_hosts
-from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError, TextmillError
@@ -26,23 +25,28 @@ from textmill.schemas.format.corpus_metadata import (
     bins_of,
     partition_of,
 )
-from textmill.schemas.format.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
-from textmill.schemas.format.manifest import HOSTS, ManifestFile
+from textmill.schemas.format.drops import LONGEST
+from textmill.schemas.format.manifest import HOSTS
 
 
-def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
+def check_corpus(
+    directory: str, *, follow_links: bool = False, others: Iterable[str] = ()
+) -> Findings:
     """Checks the sha256 of every file, and the id, file and counts of every document.
 
-    For `follow_links` see `open_finished`.
+    For `follow_links` see `open_finished`; `others` are further directories, which may be
+    ancestors.
 
     Raises:
       DataError: the directory is no corpus, or its metadata files contradict each other.
     """
     corpus = open_finished(Corpus, directory, follow_links=follow_links)
     findings = check_sums(corpus)
-    for check in (_check_documents, _check_removed, _check_samples, _check_hosts):
+    for check in (_check_documents, check_removed, _check_samples, _check_hosts):
         if not findings.problems:
             findings.problems += check(corpus, findings)
+    if corpus.schema.ancestors and not findings.problems:
+        findings.problems += check_chain(corpus, others, findings, follow_links=follow_links)
     return findings
 
 
@@ -53,7 +57,7 @@ def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
     for number, file in enumerate(corpus.documents):
         counts = FileStatistics()
         try:
-            for documents in _read(corpus, file, corpus.schema.columns):
+            for documents in read_file(corpus, file, corpus.schema.columns):
                 if documents.rejects or documents.empty:
                     first = documents.rejects[0].detail if documents.rejects else "no id"
                     raise DataError(f"a document cannot be read: {first}")
@@ -96,47 +100,6 @@ def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: str) -> st
     return ordered[-1].as_py()
 
 
-def _check_removed(corpus: Corpus, findings: Findings) -> Iterator[str]:
-    """Checks the lists of removed near-duplicates, and what stats.json states of them."""
-    representatives, rows = [pa.array([], pa.large_string())], []
-    files = {file.path: file for file in corpus.manifest.files}
-    for name, documents in zip(corpus.schema.removed_names(), corpus.documents, strict=False):
-        try:
-            removed, kept = _removed(corpus, files[name]), _ids(corpus, documents)
-        except TextmillError as error:
-            yield f"{name}: {error}"
-            return
-        ids, representative, similarity = removed.columns
-        # Without repeated paragraphs, a kept document may have the text of a removed one.
-        is_edited = "duplicate_paragraphs" in corpus.schema.parameters
-        if not is_edited and pc.any(pc.is_in(ids, value_set=kept)).as_py():
-            yield f"{name}: a removed document is in {documents.path}"
-        if len(ids) != files[name].rows or len(pc.unique(ids)) != len(ids):
-            yield f"{name}: it does not list {files[name].rows:,} different documents"
-        representatives.append(representative)
-        first = removed.take(pc.sort_indices(ids)[:SAMPLES])
-        rows += zip(*(column.to_pylist() for column in first.columns), strict=True)
-    yield from _check_near_counts(corpus, pa.concat_arrays(representatives), sorted(rows)[:SAMPLES])
-
-
-def _check_near_counts(
-    corpus: Corpus, representatives: pa.LargeStringArray, rows: list[tuple[str, str, str]]
-) -> Iterator[str]:
-    """Compares stats.json with the representative of each near-duplicate, and the first rows."""
-    counts = pc.value_counts(representatives).field("counts").to_numpy()
-    observed = corpus.stats.observed
-    if observed.get("near_duplicate_clusters", {}) != count_sizes(counts):
-        yield f"stats.json: near_duplicate_clusters is not {count_sizes(counts)}"
-    if observed.get("near_duplicates", {}).get("removed", 0) != len(representatives):
-        yield f"stats.json: near_duplicates.removed is not {len(representatives)}"
-    reasons = corpus.stats.funnel.removed
-    removed = reasons.get("near_duplicates", Removed())
-    expected = [(name, describe_near(float(share), other)) for name, other, share in rows]
-    are_sampled = removed.samples or len(reasons) <= SAMPLED_REASONS
-    if are_sampled and [(s.document, s.detail) for s in removed.samples] != expected:
-        yield "stats.json: the samples of near_duplicates are not the first removed documents"
-
-
 def _check_samples(corpus: Corpus, findings: Findings) -> Iterator[str]:
     """Checks that the samples of removed documents have the hashes of their texts."""
     for reason, removed in corpus.stats.funnel.removed.items():
@@ -150,22 +113,3 @@ def _check_hosts(corpus: Corpus, findings: Findings) -> Iterator[str]:
     """Compares the web pages by host with stats.json."""
     for sentence in read_hosts(corpus).broken_equations(corpus.stats.observed):
         yield f"{HOSTS}: {sentence}"
-
-
-def _removed(corpus: Corpus, file: ManifestFile) -> pa.RecordBatch:
-    """The columns id, representative and similarity of removed near-duplicates."""
-    names = ("id", "representative", "similarity")
-    return _concat(_read(corpus, file, names), names)
-
-
-def _ids(corpus: Corpus, file: ManifestFile) -> pa.LargeStringArray:
-    return _concat(_read(corpus, file, ("id",)), ("id",)).column(0)
-
-
-def _concat(pieces: Iterable[Documents], names: tuple[str, ...]) -> pa.RecordBatch:
-    empty = pa.record_batch([pa.array([], pa.large_string())] * len(names), [*names])
-    return pa.concat_batches([empty, *(piece.columns.select(names) for piece in pieces)])
-
-
-def _read(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Iterator[Documents]:
-    return read_rows(os.path.join(corpus.directory, file.path), file.rows or 0, columns)

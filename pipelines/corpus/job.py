@@ -33,6 +33,7 @@ class CorpusJob(BlockJob):
     config: bytes  # content of config.yaml, which repeats the run
     near: NearDuplicateRule | None = None  # None if near-duplicates are kept
     paragraphs: Paragraphs | None = None  # None if repeated paragraphs are kept
+    against: str = ""  # path of the list of older corpora; "" for none
 
     @property
     def is_staged(self) -> bool:

@@ -31,7 +31,9 @@ def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
     parts = 2 * job.partitions if job.near else 0
     check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_shuffle)
     files = {file.path for file in report.files}
-    lost = sorted({*job.schema.names(), *job.schema.removed_names()} - files)
+    lost = sorted(
+        {*job.schema.names(), *job.schema.removed_names(), *job.schema.older_names()} - files
+    )
     if lost:
         raise DataError(
             f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"

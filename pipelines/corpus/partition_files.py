@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from textmill.pipelines.corpus.ancestors import find_known, load_older
 from textmill.pipelines.corpus.counting import drop_rows, text_lengths
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
@@ -21,6 +22,7 @@ from textmill.schemas.files import store
 from textmill.schemas.format.corpus_metadata import (
     DOCUMENTS,
     FILLED,
+    OLDER_DUPLICATES,
     CorpusSchema,
     CorpusStatistics,
     FileStatistics,
@@ -61,6 +63,31 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
             files={name: counts},
             lengths=bins_of(words),
         ),
+    )
+
+
+def remove_known(
+    batch: pa.RecordBatch, number: int, job: CorpusJob
+) -> tuple[pa.RecordBatch, np.ndarray, CorpusReport]:
+    """Removes documents that older corpora have from the partition `number`.
+
+    Returns the others; the hashes of the removed ones, uint8 [n, 16]; the report.
+    """
+    digests = digests_of(batch)
+    known = find_known(digests, number, job.partitions, load_older(job.against))
+    statistics = drop_rows(batch, OLDER_DUPLICATES, known.astype(np.int64))
+    kept = batch.filter(pa.array(~known))
+    return kept, digests[known], CorpusReport(statistics=statistics)
+
+
+def list_known(digests: np.ndarray, number: int, job: CorpusJob) -> CorpusReport:
+    """Stages the file that lists removed documents of older corpora: uint8 [n, 16]."""
+    name = job.schema.older_names()[number]
+    ids = hex_ids(digests.take(np.argsort(digests.view("S16").reshape(-1)), axis=0))
+    columns = {"id": ids, "representative": ids, "similarity": pa.array(np.ones(len(digests)))}
+    content = _parquet(pa.table(columns))
+    return CorpusReport(
+        files=(stage_file(job.staging, name, OLDER_DUPLICATES, content, len(digests)),)
     )
 
 

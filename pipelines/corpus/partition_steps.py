@@ -5,6 +5,7 @@ from abc import ABC
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 
@@ -14,7 +15,9 @@ from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from textmill.pipelines.corpus.partition import (
+    binaries,
     cut_batch,
+    digests_of,
     gather,
     no_rows,
     read_partition,
@@ -22,6 +25,8 @@ from textmill.pipelines.corpus.partition import (
 )
 from textmill.pipelines.corpus.partition_files import (
     edit_paragraphs,
+    list_known,
+    remove_known,
     remove_near_duplicates,
     write_documents,
 )
@@ -31,6 +36,7 @@ from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.steps import KeyedStep, count, tag_of
 
 _KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
+_KNOWN = "-known"  # hashes of its documents that older corpora have
 
 
 class _Step(KeyedStep[CorpusJob], ABC):
@@ -63,11 +69,26 @@ class Stage(_Step):
         batch = no_rows(job.source.roles, added, keep_source=job.keep_source)
         batch = gather(streams, batch)
         self.add(_drop_equal(batch))
+        if job.against:
+            batch = self._remove_known(batch, key)
         if job.is_staged:
             stage_partition(job.scratch, key, batch)
         else:
             self.add(_write(batch, key, job, self._journal))
         yield
+
+    def _remove_known(self, batch: pa.RecordBatch, key: int) -> pa.RecordBatch:
+        """Removes documents of older corpora, and lists them."""
+        batch, known, report = remove_known(batch, key, self._job)
+        count("documents_dropped_older_duplicates", len(known))
+        self.add(report)
+        if self._job.paragraphs:  # edits may make more documents equal to older ones
+            stage_partition(
+                self._job.scratch, key, pa.record_batch({"digest": binaries(known)}), _KNOWN
+            )
+        else:
+            self.add(list_known(known, key, self._job))
+        return batch
 
 
 class Write(_Step):
@@ -149,6 +170,12 @@ class WriteAll(_Step):
             count("documents_dropped_forgotten", sum(found.digests.values()))
             self.add(CorpusReport(statistics=statistics, forgotten=found.digests))
         self.add(_drop_equal(batch))
+        if job.against:
+            batch, known, report = remove_known(batch, key, job)
+            count("documents_dropped_older_duplicates", len(known))
+            before = digests_of(read_partition(job.scratch, key, _KNOWN))
+            self.add(report)
+            self.add(list_known(np.concatenate([before, known]), key, job))
         self.add(_write(batch, key, job, self._journal))
         yield
 

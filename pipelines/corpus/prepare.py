@@ -64,7 +64,9 @@ def prepare(options: CorpusOptions, beam_arguments: list[str]) -> CorpusRun:
             replace(block, parts=tuple(replace(p, also_hashed=p.path) for p in block.parts))
             for block in blocks
         ]
-    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    older = (corpus.path(file) for corpus in options.ancestors for file in corpus.documents)
+    read = (part.path for block in blocks for part in block.parts)
+    refuse_own_inputs(options.output, (*read, *older))
     total = sum(block.bytes for block in blocks)
     assumed = options.assume_bytes or total
     beam_arguments, how = choose_runner(beam_arguments, assumed)

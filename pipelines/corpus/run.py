@@ -2,6 +2,7 @@
 
 import time
 
+from textmill.pipelines.corpus.ancestors import stage_ancestors
 from textmill.pipelines.corpus.check import warnings_of
 from textmill.pipelines.corpus.decontamination.targets import prepare_search
 from textmill.pipelines.corpus.options import CorpusOptions
@@ -61,8 +62,10 @@ def _build(run: CorpusRun, staging: Staging, say: Say) -> None:
     say(f"{run.facts}; shuffle by {run.shuffle_by}")
     run.prepare(staging, say)
     index = prepare_search(run.options.filters, run, staging, say)
+    digests = stage_digests(run.options.forget, staging.folder)
+    against = stage_ancestors(run.options.ancestors, staging.folder)
     run.execute(
-        wire(run, staging, index, stage_digests(run.options.forget, staging.folder)),
+        wire(run, staging, index, digests, against),
         staging,
         is_done=lambda: not has_blocks(staging.folder),  # publishing removes the folder
     )

@@ -76,7 +76,7 @@ def plan_facts(plan: CorpusPlan) -> dict[str, str]:
         least = about and drop.name in ("duplicates", "near_duplicates")
         return ("at least " if least else about) + number(count)
 
-    unit = describe_documents(on.blocks, on.source)
+    unit, older = describe_documents(on.blocks, on.source), len(plan.schema.ancestors)
     kept = f"{about}{number(plan.kept)} of {about}{number(given)}, {share:.0%} of the bytes read"
     return {
         "inputs": plan.plan.inputs(),
@@ -85,6 +85,7 @@ def plan_facts(plan: CorpusPlan) -> dict[str, str]:
         **describe_dropped(plan.dropped, ("duplicates",), write),
         "kept": f"{kept}: {about}{decimal(int(plan.kept_bytes))}",
         **(plan.near.facts() if plan.near else {}),
+        **({"against": number_of(older, "older corpus", "older corpora")} if older else {}),
         "files": f"{plan.schema.files:,} ({plan.schema.file_format}), of "
         f"{about}{decimal(int(plan.kept_bytes / plan.schema.files))} of text each",
         **plan.plan.facts(),

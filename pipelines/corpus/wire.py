@@ -17,11 +17,12 @@ _build_corpus = import_later("textmill.pipelines.corpus.transforms:BuildCorpus")
 
 
 def wire(
-    run: CorpusRun, staging: Staging, index: str | None = None, forget: str = ""
+    run: CorpusRun, staging: Staging, index: str | None = None, forget: str = "", against: str = ""
 ) -> "Callable[[beam.Pipeline], None]":
     """Returns the function that adds the transforms to a pipeline.
 
-    `index` is the path of the n-grams of evaluation texts, `forget` that of digests.
+    `index` is the path of the n-grams of evaluation texts, `forget` that of digests, `against`
+    that of the list of older corpora.
     """
     options = run.options
 
@@ -39,6 +40,7 @@ def wire(
             near=options.near.rule,
             paragraphs=options.duplicate_paragraphs,
             forget=forget,
+            against=against,
         )
         _ = pipeline | _build_corpus(job)
 

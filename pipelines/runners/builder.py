@@ -18,7 +18,7 @@ from textmill.schemas.commands.options import Given, parse_known
 
 # Slow imports, which --help does not need.
 make_console = import_later("textmill.pipelines.runners.console:Console")
-refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
+refuse_cleaning = import_later("textmill.pipelines.corpus.foreign_flags:refuse_cleaning")
 
 
 @dataclass(frozen=True)

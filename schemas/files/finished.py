@@ -56,7 +56,13 @@ from textmill.schemas.format.metadata import Inputs, Schema
 from textmill.schemas.format.run_settings import CONFIG_JSON, RunSettings
 from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.format.tokenizer_report import TokenizerReport
-from textmill.schemas.typed_json import from_json, parse_json, pause_collector, read_bounded
+from textmill.schemas.typed_json import (
+    from_json,
+    hash_json,
+    parse_json,
+    pause_collector,
+    read_bounded,
+)
 
 K = TypeVar("K", bound="OutputDirectory")
 D = TypeVar("D", bound="FinishedDirectory")
@@ -250,6 +256,12 @@ class Corpus(FinishedDirectory):
     def documents(self) -> list[ManifestFile]:
         """The files of documents, in the order of ids."""
         return [file for file in self.manifest.files if file.split == DOCUMENTS]
+
+    @property
+    def identity(self) -> str:
+        """A hash of its fingerprint and documents, by which deltas name their ancestors."""
+        files = [(file.path, file.rows, file.sha256) for file in self.documents]
+        return hash_json([self.schema.fingerprint, files])
 
     def path(self, file: ManifestFile) -> str:
         """The path or URL of a file."""

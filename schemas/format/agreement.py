@@ -13,6 +13,7 @@ from typing import Iterable, Iterator
 from textmill.schemas.format.corpus_metadata import (
     CARD,
     DOCUMENTS,
+    OLDER_DUPLICATES,
     CorpusSchema,
     CorpusStatistics,
 )
@@ -186,6 +187,7 @@ def corpus_disagreements(
     splits = {file.path: file.split for file in manifest.files if file.split is not None}
     expected = {name: DOCUMENTS for name in schema.names()}
     expected.update({name: "near_duplicates" for name in schema.removed_names()})
+    expected.update({name: OLDER_DUPLICATES for name in schema.older_names()})
     if splits != expected:
         odd = sorted(n for n in {*splits, *expected} if splits.get(n) != expected.get(n))
         yield f"MANIFEST.json and schema.json differ in the files {odd[:_SHOWN]}"
@@ -203,6 +205,9 @@ def corpus_disagreements(
             yield f"{removed}: MANIFEST.json counts {rows[removed]:,} rows, stats.json " + (
                 f"{counts.near_duplicates:,}"
             )
+    listed = sum(rows[name] or 0 for name in schema.older_names())
+    if listed != (dropped := stats.dropped.get(OLDER_DUPLICATES, 0)):
+        yield f"MANIFEST.json counts {listed:,} duplicates of older corpora, stats.json {dropped:,}"
     yield from (f"stats.json: {sentence}" for sentence in stats.broken_equations())
     yield from _odd_files(manifest, {*_DUE_IN_CORPUS}, _OPTIONAL_IN_CORPUS, "corpus")
 

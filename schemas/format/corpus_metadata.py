@@ -28,6 +28,7 @@ REMEDY = "copy the corpus again or rebuild it"
 FORMAT_VERSION = 1  # of documents and metadata files
 FILLED = "documents_with_field"  # section of `observed`: number by kept field
 NEAR_DUPLICATES = "removed/near_duplicates"  # first part of the names of their files
+OLDER_DUPLICATES = "older_duplicates"  # documents that a corpus of --against has
 FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # file format -> extension
 DOCUMENT_FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
 CARD = "README.md"  # the dataset card, in which `datasets` finds the files of documents
@@ -88,6 +89,15 @@ class CorpusSchema:
         """Names of the files that list removed near-duplicates; [] if none were removed."""
         has_some = "near_duplicates" in self.parameters
         return self._files(NEAR_DUPLICATES, "parquet") if has_some else []
+
+    @property
+    def ancestors(self) -> Tuple[str, ...]:
+        """Identities of the corpora that it was built against."""
+        return tuple(self.parameters.get("against", ()))
+
+    def older_names(self) -> List[str]:
+        """Names of the files that list documents of older corpora; [] without ancestors."""
+        return self._files(f"removed/{OLDER_DUPLICATES}", "parquet") if self.ancestors else []
 
     def _files(self, name: str, ending: str) -> List[str]:
         return [f"{shard_name(name, i, self.files)}.{ending}" for i in range(self.files)]

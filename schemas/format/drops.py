@@ -66,6 +66,7 @@ DROPS = {
         Drop("max_repetition", FILTERED),
         Drop("contaminated", FILTERED),
         Drop("forgotten", "forgotten", words="as requested", is_sampled=False),
+        Drop("older_duplicates", "duplicates", words="of older corpora", color="amber"),
     )
 }
 BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)

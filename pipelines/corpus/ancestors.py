@@ -1,0 +1,151 @@
+"""The older corpora of --against, and the new documents that they already have.
+
+A corpus that was built against others is a delta: its schema.json names them, its ancestors, by
+their identities, and no document of them is in it. Workers read their list from the staging folder.
+"""
+
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from textmill.pipelines.corpus.partition import read_rows
+from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.pipelines.rows.example_batch import DIGEST_BYTES
+from textmill.schemas.errors import DataError, FieldError, flag
+from textmill.schemas.files import store
+from textmill.schemas.files.finished import Corpus
+from textmill.schemas.typed_json import from_json, parse_json, to_json
+
+_STAGED = "against.json"
+_KEY = f"S{DIGEST_BYTES}"
+
+
+@dataclass(frozen=True)
+class OlderFile:
+    """A file of documents of an older corpus.
+
+    Attributes:
+      path: path or URL.
+      rows: number of documents.
+    """
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Older:
+    """The files of older corpora, for workers.
+
+    Attributes:
+      corpora: the files of each corpus, in the order of ids.
+    """
+
+    corpora: tuple[tuple[OlderFile, ...], ...] = ()
+
+    def overlapping(self, number: int, partitions: int) -> Iterator[OlderFile]:
+        """The files whose range of hashes overlaps that of a partition.
+
+        With 2 partitions, partition 1 overlaps files 1 and 2 of a corpus of 3 files.
+        """
+        for files in self.corpora:
+            first = number * len(files) // partitions
+            stop = -(-(number + 1) * len(files) // partitions)
+            yield from files[first:stop]
+
+
+def open_ancestors(
+    against: Iterable[str], normalize: str, *, follow_links: bool
+) -> tuple[Corpus, ...]:
+    """Opens the corpora of --against, sorted by identity, each once.
+
+    Args:
+      against: values of the flag; commas separate directories.
+      normalize: Unicode form of the new documents.
+      follow_links: see `open_finished`.
+
+    Raises:
+      UsageError: one is no corpus, has another Unicode form, or is a delta without its ancestors.
+      DataError: one is damaged.
+    """
+    corpora: dict[str, Corpus] = {}
+    for path in (path.strip() for value in against for path in value.split(",")):
+        corpus = find_corpus(path, follow_links=follow_links) if path else None
+        if corpus is None:
+            reason = "it is no corpus: give finished outputs of build_corpus, separated by commas"
+            raise FieldError("against", path, reason)
+        if corpus.schema.normalize != normalize:
+            form = flag("normalize", corpus.schema.normalize)
+            raise FieldError("against", path, f"its texts are normalized otherwise: give {form}")
+        corpora[corpus.identity] = corpus
+    for corpus in corpora.values():
+        if missing := sorted({*corpus.schema.ancestors} - {*corpora}):
+            raise FieldError(
+                "against",
+                corpus.directory,
+                "it was itself built against a corpus that is not given (identity "
+                f"{missing[0][:12]}): give that one, too, separated by a comma",
+            )
+    return tuple(corpora[identity] for identity in sorted(corpora))
+
+
+def stage_ancestors(corpora: Iterable[Corpus], staging: str) -> str:
+    """Writes the list of files for workers; returns its path, "" without a corpus."""
+    older = Older(
+        tuple(
+            tuple(OlderFile(corpus.path(file), file.rows or 0) for file in corpus.documents)
+            for corpus in corpora
+        )
+    )
+    if not older.corpora:
+        return ""
+    staged = os.path.join(staging, _STAGED)
+    store.write_file(staged, to_json(older))
+    return staged
+
+
+@functools.lru_cache(2)
+def load_older(staged: str) -> Older:
+    """The list that `stage_ancestors` wrote, read once a process; an empty one for ""."""
+    return from_json(Older, parse_json(store.read(staged), staged), staged) if staged else Older()
+
+
+def find_known(digests: np.ndarray, number: int, partitions: int, older: Older) -> np.ndarray:
+    """Which documents of a partition older corpora have: uint8 [n, 16] -> bool [n].
+
+    Raises:
+      DataError: a file of an older corpus cannot be read.
+    """
+    wanted = np.ascontiguousarray(digests).view(_KEY).reshape(-1)
+    known = np.zeros(len(wanted), bool)
+    for file in older.overlapping(number, partitions) if len(wanted) else ():
+        ids = read_ids(file.path, file.rows)
+        if len(ids):
+            places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+            known |= ids[places] == wanted
+    return known
+
+
+def read_ids(path: str, rows: int) -> np.ndarray:
+    """The hashes of the documents of a file of a corpus, ascending: S16 [n].
+
+    Raises:
+      DataError: the file cannot be read, or has another number of documents.
+    """
+    parts = []
+    for documents in read_rows(path, rows, ("id",)):
+        ids = documents.columns["id"]
+        _, offsets, data = ids.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[ids.offset :][: len(ids) + 1]
+        parts.append(data[int(bounds[0]) : int(bounds[-1])].to_pybytes() if len(ids) else b"")
+    try:
+        content = bytes.fromhex(b"".join(parts).decode())
+    except ValueError as error:
+        raise DataError(f"{path}: an id is no hash: copy the corpus again") from error
+    if len(content) != rows * DIGEST_BYTES:
+        count = len(content) // DIGEST_BYTES
+        raise DataError(f"{path} has {count:,} ids, not {rows:,}: copy the corpus again")
+    return np.frombuffer(content, _KEY)
