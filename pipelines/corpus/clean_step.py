@@ -10,6 +10,7 @@ from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.partition import cut_batch, make_batch
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.readers.forget import load_digests
+from textmill.pipelines.readers.page_hosts import count_pages
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.shuffle import Deliveries
 from textmill.pipelines.runners.steps import BlockStep, SendingStep, count
@@ -42,12 +43,13 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
             yield from self.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             words = int(batch["words"].to_numpy() @ batch["copies"].to_numpy())
-            counted = count_piece(filtered, words), forgotten.statistics
+            observed, hosts = count_pages(filtered.documents.pages)
+            counted = count_piece(filtered, words, observed), forgotten.statistics
             statistics = CorpusStatistics.sum(counted)
             count("documents_read", statistics.documents_read)
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)
             counts = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
-            counts |= {"hosts": documents.hosts, "forgotten": forgotten.found.digests}
+            counts |= {"hosts": hosts, "forgotten": forgotten.found.digests}
             self.add(CorpusReport.of(documents, **counts))
         self.report(deliveries=Deliveries(blocks=(block.index,)))

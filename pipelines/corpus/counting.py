@@ -16,6 +16,7 @@ from textmill.schemas.format.drops import (
     SAMPLES,
     DroppedDocument,
     Funnel,
+    Observed,
     Removed,
     drop_of,
     shorten,
@@ -24,12 +25,13 @@ from textmill.schemas.format.drops import (
 )
 
 
-def count_piece(filtered: Filtered, words: int) -> CorpusStatistics:
+def count_piece(filtered: Filtered, words: int, pages: Observed) -> CorpusStatistics:
     """Counts what was read from a piece of a block, and what rules filtered, edited and kept.
 
     Args:
       filtered: the piece.
       words: of the kept documents.
+      pages: counts of its web pages.
     """
     texts_before, kept = filtered.before["text"], filtered.documents.text
     dropped = list(filtered.reasons)
@@ -47,7 +49,7 @@ def count_piece(filtered: Filtered, words: int) -> CorpusStatistics:
         documents_read=filtered.read,
         source_bytes=filtered.documents.source_bytes,
         dropped=filtered.dropped,
-        observed=total_observed((filtered.documents.observed, filtered.observed)),
+        observed=total_observed((filtered.documents.observed, pages, filtered.observed)),
         funnel=Funnel(
             documents=len(texts_before),
             text_bytes=int(text_lengths(texts_before).sum()),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from rich.filesize import decimal
 
-from textmill.pipelines.readers.page_hosts import PageHosts
+from textmill.pipelines.readers.page_hosts import WebPage
 from textmill.schemas.errors import DataError, flag
 from textmill.schemas.format.drops import Observed, total_counts, total_observed
 
@@ -176,7 +176,7 @@ class Documents:
       unusable: reason -> number of web pages without text, such as images and server errors; not
         among `rejects`.
       observed: further counts, section -> key -> number: {"responses": {"body_cut": 3}}.
-      hosts: web pages by host.
+      pages: web pages of which the main text was taken.
     """
 
     columns: pa.RecordBatch
@@ -189,7 +189,7 @@ class Documents:
     files: tuple[tuple[str, str, int], ...] = ()
     unusable: dict[str, int] = field(default_factory=dict)
     observed: Observed = field(default_factory=dict)
-    hosts: PageHosts = field(default_factory=PageHosts)
+    pages: tuple[WebPage, ...] = ()
 
     def reject(self, number: int, reason: str, detail: str) -> Reject:
         """The reject of one of the documents."""
@@ -204,11 +204,13 @@ class Documents:
         """The documents with the numbers `left`, ascending, and these columns."""
         bounds = np.cumsum([0] + [number for _, _, number in self.files])
         numbers = np.diff(np.searchsorted(left, bounds)).tolist()
+        renumbered = dict(zip(left.tolist(), range(len(left)), strict=True)) if self.pages else {}
         return replace(
             self,
             columns=columns,
             offsets=self.offsets[left] if len(self.offsets) else self.offsets,
             files=tuple((*file[:2], n) for file, n in zip(self.files, numbers, strict=True)),
+            pages=tuple(p._replace(document=renumbered.get(p.document, -1)) for p in self.pages),
         )
 
     @property
@@ -280,6 +282,7 @@ def join_documents(pieces: list[Documents]) -> Documents:
     """Joins pieces into one, so that many small files cost no more than a large one."""
     if len(pieces) == 1:
         return pieces[0]
+    firsts = np.cumsum([0, *(len(piece.columns) for piece in pieces)]).tolist()
     filled = [piece.columns for piece in pieces if len(piece.columns)] or [pieces[0].columns]
     return Documents(
         filled[0] if len(filled) == 1 else pa.concat_batches(filled),
@@ -292,7 +295,11 @@ def join_documents(pieces: list[Documents]) -> Documents:
         tuple(file for piece in pieces for file in piece.files),
         total_counts(*(piece.unusable for piece in pieces)),
         total_observed(piece.observed for piece in pieces),
-        PageHosts.sum(piece.hosts for piece in pieces),
+        tuple(
+            page._replace(document=page.document + first) if page.document >= 0 else page
+            for piece, first in zip(pieces, firsts, strict=False)
+            for page in piece.pages
+        ),
     )
 
 

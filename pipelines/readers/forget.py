@@ -8,7 +8,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -86,9 +86,11 @@ def find_documents(
 
 
 def without(documents: Documents, numbers: frozenset[int]) -> Documents:
-    """The documents without those with these numbers."""
+    """The documents without those with these numbers, as if they had not been read."""
     left = np.delete(np.arange(len(documents.text)), sorted(numbers))
-    return documents.keep(left, documents.columns.take(pa.array(left)))
+    pages = tuple(page for page in documents.pages if page.document not in numbers)
+    columns = documents.columns.take(pa.array(left))
+    return replace(documents, pages=pages).keep(left, columns)
 
 
 def forgotten_file(staged: str, found: Mapping[str, int]) -> dict[str, bytes]:

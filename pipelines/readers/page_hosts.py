@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import xxhash
@@ -57,6 +58,28 @@ class ShortPage:
         """Rejects an impossible share."""
         if not 0 <= self.share < SHORT:
             raise DataError(f"share is {quote(self.share)}: must be from 0 to below {SHORT}")
+
+
+class WebPage(NamedTuple):
+    """A web page of which the main text was taken.
+
+    Attributes:
+      document: the number of its document, -1 if it has none, or one that was filtered.
+      host: of its URL, "" if that has none.
+      short: the page, if its main text is short.
+    """
+
+    document: int
+    host: str
+    short: ShortPage | None
+
+    @staticmethod
+    def of(url: str, page: Page, document: int = -1) -> "WebPage":
+        """The page at a URL."""
+        host, short = host_of(url := shorten(url)), None  # so that a sample shows its host
+        if page.is_short:
+            short = ShortPage(url, page.share, " ".join(page.text[:_EXCERPT].split()))
+        return WebPage(document, host, short)
 
 
 def _order(page: ShortPage) -> tuple[int, str, float, str]:
@@ -141,20 +164,16 @@ class PageHosts:
                     yield f"a sample of {quote(name)} has the URL {quote(sample.url)}"
 
 
-def count_pages(pages: Iterable[tuple[str, Page]]) -> tuple[Observed, PageHosts]:
+def count_pages(pages: Iterable[WebPage]) -> tuple[Observed, PageHosts]:
     """Counts pages in all, and by the host of their URL."""
     counts: Counter[str] = Counter()
     parts: list[PageHosts] = []
-    for whole_url, page in pages:
-        host = host_of(url := shorten(whole_url))  # so that a sample shows its host
-        names = (PAGES, SHORT_PAGES) if page.is_short else (PAGES,)
+    for page in pages:
+        samples = () if page.short is None else (page.short,)
+        names = (PAGES, SHORT_PAGES) if samples else (PAGES,)
         counts.update(names)
-        if not host:
+        if not page.host:
             counts.update(name + WITHOUT_HOST for name in names)
             continue
-        samples = ()
-        if page.is_short:
-            excerpt = " ".join(page.text[:_EXCERPT].split())
-            samples = (ShortPage(url, page.share, excerpt),)
-        parts.append(PageHosts({host: Host(1, len(samples), samples)}))
+        parts.append(PageHosts({page.host: Host(1, len(samples), samples)}))
     return {WEB_PAGES: dict(counts)} if counts else {}, PageHosts.sum(parts)

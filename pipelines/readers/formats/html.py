@@ -10,7 +10,7 @@ from textmill.pipelines.readers.documents import Documents, no_documents, too_lo
 from textmill.pipelines.readers.formats.role_columns import check_names
 from textmill.pipelines.readers.formats.role_values import record_documents
 from textmill.pipelines.readers.html_text import UnusablePageError, has_xml_declaration
-from textmill.pipelines.readers.page_hosts import count_pages
+from textmill.pipelines.readers.page_hosts import WebPage
 from textmill.pipelines.readers.pages import convert_pages
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Part
@@ -50,7 +50,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             records = [(0, fields, None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
             if source.extraction.html != "all":
-                observed, hosts = count_pages([(page.url, page)])
-                documents = replace(documents, observed=observed, hosts=hosts)
+                pages = (WebPage.of(page.url, page, 0 if len(documents.columns) else -1),)
+                documents = replace(documents, pages=pages)
     counts = {"source_bytes": size, "stored_bytes": chunks.new_bytes()}
     yield replace(documents, **counts, digests=chunks.digests())

@@ -17,9 +17,9 @@ from textmill.pipelines.readers.documents import Documents, too_long
 from textmill.pipelines.readers.encodings import is_binary
 from textmill.pipelines.readers.formats.role_columns import check_names
 from textmill.pipelines.readers.formats.role_values import Refusal, record_documents
-from textmill.pipelines.readers.html_text import Extraction, Page, UnusablePageError, may_be_page
+from textmill.pipelines.readers.html_text import Extraction, UnusablePageError, may_be_page
 from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
-from textmill.pipelines.readers.page_hosts import count_pages
+from textmill.pipelines.readers.page_hosts import WebPage
 from textmill.pipelines.readers.pages import convert_pages
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
@@ -56,7 +56,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     batch: list[Record] = []
     unusable, began = Counter[str](), 0
     responses = content.responses
-    judged: list[tuple[str, Page]] = []  # pages of which the main text was taken, by their URL
+    judged: list[tuple[int, WebPage]] = []  # pages of which the main text was taken, by record
 
     def convert() -> None:
         pages, reasons = _convert(batch, source.extraction)
@@ -69,10 +69,10 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         convert()
         size = content.place - began
         found = record_documents(records, source.roles, part.path, source_bytes=size)
-        observed, hosts = count_pages(judged)
-        if responses:
-            observed[RESPONSES] = dict(responses)
-        counts = {"unusable": dict(unusable), "observed": observed, "hosts": hosts}
+        numbers = dict(zip(found.offsets.tolist(), range(len(found.offsets)), strict=True))
+        pages = (page._replace(document=numbers.get(place, -1)) for place, page in judged)
+        observed = {RESPONSES: dict(responses)} if responses else {}
+        counts = {"unusable": dict(unusable), "observed": observed, "pages": tuple(pages)}
         for done in (records, unusable, responses, judged):
             done.clear()
         return replace(found, stored_bytes=chunks.new_bytes(), **counts)
@@ -96,20 +96,21 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
 
 def _convert(
     batch: list[Record], extraction: Extraction
-) -> tuple[list[tuple[str, Page]], list[str]]:
+) -> tuple[list[tuple[int, WebPage]], list[str]]:
     """Replaces pages in records by their texts.
 
-    Returns the URLs and pages, and the reasons of those without text, which stay as they are.
+    Returns the pages by record, and the reasons of those without text, which stay as they are.
     """
-    pages = [fields for _, fields, _ in batch if "page" in fields]
+    pages = [(place, fields) for place, fields, _ in batch if "page" in fields]
     found, reasons = [], []
-    converted = convert_pages([(page["page"], page["content_type"]) for page in pages], extraction)
-    for fields, page in zip(pages, converted, strict=True):
+    contents = [(fields["page"], fields["content_type"]) for _, fields in pages]
+    converted = convert_pages(contents, extraction)
+    for (place, fields), page in zip(pages, converted, strict=True):
         if isinstance(page, UnusablePageError):
             reasons.append(page.reason)
         else:
             fields.update(text=page.text, title=page.title)
-            found.append((fields["url"], page))
+            found.append((place, WebPage.of(fields["url"], page)))
             del fields["page"]
     return found, reasons
 

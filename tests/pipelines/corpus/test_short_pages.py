@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.pipelines.corpus.test_corpus_check import seal
-from tests.tools.corpus_factory import build
+from tests.tools.corpus_factory import build, rows_of
 from textmill.pipelines.corpus.short_pages import show_hosts, warn_of_hosts
 from textmill.pipelines.inspection.report.parts import CellTable, Excerpts
 from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.readers.html_text import Extraction, Page, read_page
-from textmill.pipelines.readers.page_hosts import Host, PageHosts, count_pages
+from textmill.pipelines.readers.page_hosts import Host, PageHosts, WebPage, count_pages
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
 
@@ -23,7 +23,7 @@ WARNING = "main text: 20 of 25 pages of substack.example have a main text below 
 WARNING += "visible text: check the samples in report.html; --html=all keeps all text"
 
 
-def write_crawl(folder):
+def write_crawl(folder, without=()):
     """Files of pages of three hosts; most pages of one of them are short."""
     pages = [(f"https://substack.example/{n}", SHORT if n < 20 else WHOLE) for n in range(25)]
     pages += [(f"https://good.example/{n}", WHOLE) for n in range(12)]
@@ -33,6 +33,8 @@ def write_crawl(folder):
         with (folder / f"{start}.warc").open("wb") as file:
             for number in range(start, len(pages), 4):
                 url, page = pages[number]
+                if url in without:
+                    continue
                 content = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
                 content += page.format(number).encode()
                 file.write(
@@ -82,6 +84,24 @@ def test_the_bytes_are_the_same_for_any_files_and_workers(tmp_path, output, flag
     for name in ("hosts.json", "stats.json"):
         made = [(tmp_path / one / name).read_bytes() for one in (output, "other")]
         assert made[0] == made[1], name
+
+
+@pytest.mark.parametrize("html", ["main", "all"])
+def test_a_forgotten_page_leaves_neither_its_host_nor_a_sample(tmp_path, html):
+    """As if the crawl had never had it."""
+    crawl, flags = write_crawl(tmp_path / "crawl"), [f"--html={html}", "--keep_fields=url"]
+    whole = build(crawl, tmp_path / "whole", *flags)
+    gone = {"https://few.example/0", "https://few.example/1"}
+    gone |= {f"https://substack.example/{n}" for n in (0, 3, 7, 8, 9, 11, 21)}
+    digests = [row["id"] for row in rows_of(whole) if row["url"] in gone]
+    (tmp_path / "list.txt").write_text("\n".join(digests))
+    found = build(crawl, tmp_path / "found", *flags, f"--forget={tmp_path / 'list.txt'}")
+    due = build(write_crawl(tmp_path / "others", gone), tmp_path / "due", *flags)
+    assert len(digests) == len(gone) == found.stats.dropped["forgotten"]
+    assert found.stats.observed == due.stats.observed
+    assert read_hosts(found) == read_hosts(due)
+    for path in (tmp_path / "found").rglob("*"):
+        assert path.is_dir() or b"few.example" not in path.read_bytes(), path
 
 
 def test_changed_counts_are_found(tmp_path):
@@ -155,7 +175,8 @@ def test_the_worst_three_hosts_are_named():
 
 def test_the_report_shows_hosts_with_short_pages():
     assert show_hosts(hosts_of(good=(99, 0))) == ()
-    _, pages = count_pages([("http://a/", Page("Ready?", share=0.031)), ("http://a/", Page("x"))])
+    two = Page("Ready?", share=0.031), Page("x")
+    _, pages = count_pages([WebPage.of("http://a/", page) for page in two])
     assert show_hosts(pages) == (
         "The main text of these pages is below 10% of their visible text.",
         CellTable(

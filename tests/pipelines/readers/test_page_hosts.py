@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from textmill.pipelines.readers import page_hosts
 from textmill.pipelines.readers.html_text import Page
-from textmill.pipelines.readers.page_hosts import Host, PageHosts, ShortPage, count_pages, host_of
+from textmill.pipelines.readers.page_hosts import (
+    Host,
+    PageHosts,
+    ShortPage,
+    WebPage,
+    count_pages,
+    host_of,
+)
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.drops import total_observed
 
@@ -18,6 +25,10 @@ PAGES = st.tuples(
     | st.just(""),
     st.builds(Page, st.sampled_from(["one", "two"]), share=st.sampled_from([0.0, 0.05, 1.0])),
 )
+
+
+def count(pages):
+    return count_pages([WebPage.of(url, page) for url, page in pages])
 
 
 def hash_of(name):
@@ -29,11 +40,11 @@ def hash_of(name):
 def test_any_division_and_order_give_the_same(pages, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_hosts, "MOST_HOSTS", 4)
-        whole = count_pages(pages)
+        whole = count(pages)
         shuffled = data.draw(st.permutations(pages))
         cuts = sorted(data.draw(st.lists(st.integers(0, len(pages)), max_size=5)))
         bounds = zip([0, *cuts], [*cuts, len(pages)], strict=True)
-        parts = [count_pages(shuffled[start:stop]) for start, stop in bounds]
+        parts = [count(shuffled[start:stop]) for start, stop in bounds]
         observed = total_observed(part for part, _ in parts)
         hosts = [part for _, part in parts]
         inner = PageHosts.sum(hosts[1:])  # a tree of sums, as runners build it
@@ -52,7 +63,7 @@ def test_pages_of_hosts_are_counted_and_sampled():
     pages = [("https://A.example:80/1", short), ("http://a.example/2", whole)]
     pages += [("https://b.example/", whole), ("", short), ("urn:x", whole)]
     sample = ShortPage("https://A.example:80/1", 0.03, "Ready for more?")
-    assert count_pages(pages) == (
+    assert count(pages) == (
         {
             "web_pages": {
                 "pages": 5,
@@ -63,14 +74,14 @@ def test_pages_of_hosts_are_counted_and_sampled():
         },
         PageHosts({"a.example": Host(2, 1, (sample,)), "b.example": Host(1)}),
     )
-    assert count_pages([]) == ({}, PageHosts())
+    assert count([]) == ({}, PageHosts())
 
 
 def test_long_urls_are_cut():
     short = Page("", share=0.0)
     cut = "https://a.example/" + "x" * 282 + "…"
     urls = [cut[:-1] + "yyy", "https://" + "user" * 99 + "@a.example/"]
-    observed, found = count_pages([(url, short) for url in urls])
+    observed, found = count([(url, short) for url in urls])
     assert found == PageHosts({"a.example": Host(1, 1, (ShortPage(cut, 0.0, ""),))})
     assert list(found.broken_equations(observed)) == []
 
@@ -78,7 +89,7 @@ def test_long_urls_are_cut():
 def test_the_samples_of_a_host_are_those_with_the_smallest_hashes():
     urls = [f"https://a.example/{n}" for n in range(30)]
     random.Random(0).shuffle(urls)
-    _, pages = count_pages([(url, Page("x" * 500, share=0.01)) for url in urls])
+    _, pages = count([(url, Page("x" * 500, share=0.01)) for url in urls])
     assert [(one.url, one.excerpt) for one in pages.hosts["a.example"].samples] == [
         (url, "x" * 100) for url in sorted(urls, key=hash_of)[:3]
     ]
@@ -86,7 +97,7 @@ def test_the_samples_of_a_host_are_those_with_the_smallest_hashes():
 
 def test_a_thousand_hosts_are_kept_with_exact_counts():
     pages = [(f"https://h{n % 1500}.example/", Page("text")) for n in range(3000)]
-    observed, found = count_pages(pages)
+    observed, found = count(pages)
     names = sorted((f"h{n}.example" for n in range(1500)), key=hash_of)
     assert found == PageHosts(dict.fromkeys(names[:1000], Host(2)))
     assert list(found.broken_equations(observed)) == []
