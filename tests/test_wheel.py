@@ -1,5 +1,7 @@
 """Wheels: built from a checkout and from an sdist, installed, used beside a user's own folders.
 
+PyPI would take them, and they work without any package that they do not name.
+
 An installation as editable, which all other tests use, finds modules in another way.
 """
 
@@ -14,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.baselines import with_baselines
+from tests.benchmarks.measure import CannotRun
 from tests.tools.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -85,7 +89,7 @@ def run(*command, cwd: Path, check: bool = True, **environment):
     return done
 
 
-def uv(*arguments, cwd: Path = ROOT) -> None:
+def uv(*arguments: str | Path, cwd: Path = ROOT) -> None:
     run(Path(sys.executable).with_name("uv"), *arguments, "--offline", "--quiet", cwd=cwd)
 
 
@@ -208,3 +212,38 @@ def test_an_editable_installation_has_one_module_for_a_file(checkout, project, t
     for mode in ("prepend", "importlib"):
         pytest_mode = ["-m", "pytest", "-q", f"--import-mode={mode}", "test_own.py"]
         run(python, *pytest_mode, cwd=project, PYTHONPATH=".")
+
+
+def test_pypi_takes_the_files(built):
+    try:
+        python = with_baselines(str, "twine")()
+    except CannotRun as error:
+        pytest.skip(f"there is no twine: {error}")
+    files = (built["wheel"], built["sdist"])
+    done = run(python, "-m", "twine", "check", "--strict", *files, cwd=ROOT)
+    assert done.stdout.count("PASSED") == 2
+
+
+def test_a_wheel_works_alone(built, project, tmp_path):
+    """Only with the packages that it names, in the versions of requirements.lock."""
+    wheel, venv = built["wheel"], tmp_path / "venv"
+    uv("venv", "--python", sys.executable, venv)
+    python, textmill = venv / "bin" / "python", venv / "bin" / "textmill"
+    install = ["pip", "install", "--constraint", ROOT / "requirements.lock", "--python", python]
+    uv(*install, wheel)
+    assert run(textmill, "--help", cwd=project).stdout.startswith("usage: textmill COMMAND")
+    run(python, "-c", "import textmill; textmill.ShardSet", cwd=project)
+    missing = run(textmill, "build-corpus", "--help", cwd=project, check=False)
+    assert (missing.returncode, missing.stderr) == (
+        1,
+        "error: textmill build-corpus needs the package tyro, which is not installed here: "
+        "pip install '/path/to/textmill[pipelines]'\n",
+    )
+    uv(*install, f"{wheel}[pipelines]")
+    for name, *flags in COMMANDS[:4]:
+        flags = [flag for flag in flags if not flag.startswith(("--direct", "--filter"))]
+        run(textmill, name, *flags, cwd=project)
+    run(textmill, "describe", "corpus", "--to=papers", cwd=project)
+    run(textmill, "publish", "--help", cwd=project)
+    found, rows = json.loads(run(python, "-c", READ, cwd=project).stdout)
+    assert Path(found).is_relative_to(venv) and rows > 0
