@@ -32,6 +32,7 @@ SEARCHES = {
     Corpus: import_later("textmill.pipelines.corpus.corpus_search:search_corpus"),
 }
 find_unlisted = import_later("textmill.pipelines.inspection.checks.absence:find_unlisted")
+find_temporary = import_later("textmill.pipelines.inspection.checks.absence:find_temporary")
 search_cache = import_later("textmill.pipelines.inspection.checks.absence:search_cache")
 
 
@@ -99,6 +100,8 @@ def _search(options: VerifyOptions, listed: Digests, kinds: Mapping[str, type]) 
             continue
         if unlisted:
             failures.append(Findings(unlisted).failure(directory, is_bad))
+    for folder in find_temporary():
+        say(f"note: {folder} was not searched: delete it if no run uses it", sys.stderr)
     try:
         if found := search_cache(_cache(options), listed, is_clean):
             failures.append(Findings(found).failure(_cache(options), is_bad))

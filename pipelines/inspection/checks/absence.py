@@ -4,8 +4,10 @@ A dataset is searched by the documents of its rows. Files that may hold text and
 describes, such as those of a run that was killed, are problems, too: they prove nothing.
 """
 
+import glob
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 
 from textmill.pipelines.inspection.checks.findings import Findings
@@ -96,6 +98,14 @@ def search_cache(cache: str, listed: Digests, is_clean: Mapping[str, bool]) -> l
         elif names:
             problems.append(f"{key} has files of a dataset that holds them: delete {folder}")
     return problems
+
+
+def find_temporary() -> list[str]:
+    """The temporary folders of runs on this host, which a killed run leaves behind."""
+    folders = glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), "textmill-*", ""))
+    return sorted(
+        folder for folder in folders if not os.access(folder, os.R_OK) or os.listdir(folder)
+    )
 
 
 def _search_cached(folder: str, names: list[str], listed: Digests) -> Iterator[str]:

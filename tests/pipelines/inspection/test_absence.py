@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ TRAIN, VALIDATION = "train-00001-of-00002", "validation-00000-of-00001"
 def cache(tmp_path, monkeypatch) -> Path:
     """The cache of this host, which is not there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))  # other runs have folders
     return tmp_path / "home" / "textmill"
 
 
@@ -122,6 +125,18 @@ def test_files_that_nothing_describes_prove_nothing(directory, tmp_path):
         bad(directory, flag, "3 problems"),
         *(f"  {name} {other}" for name in (".staging.0a", "more", "rejects/old.jsonl")),
     ]
+
+
+def test_temporary_folders_of_runs_are_named(directory, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for name in ("textmill-full", "textmill-empty", "other"):
+        (tmp_path / "tmp" / name).mkdir(parents=True)
+    (tmp_path / "tmp/textmill-full/shard").write_bytes(b"rows")
+    (tmp_path / "tmp/textmill-file").write_bytes(b"")
+    main([str(directory), listed(tmp_path, UNKNOWN)])
+    assert capsys.readouterr().err == (
+        f"note: {tmp_path}/tmp/textmill-full/ was not searched: delete it if no run uses it\n"
+    )
 
 
 def test_documents_of_several_fields_are_noted(tmp_path, capsys):

@@ -9,7 +9,8 @@ from xxhash import xxh3_128_hexdigest
 from tests.golden.outputs import HERE, KEPT
 from tests.tools.corpus_factory import build, texts_of, write_lines
 from textmill.pipelines import build_shards
-from textmill.schemas.errors import UsageError
+from textmill.pipelines.writers import shard_files
+from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import read_set
 
 CUT = "cafe\u0301 noir\nis a black coffee, as said\na menu"
@@ -27,6 +28,7 @@ def digest(text):
     return xxh3_128_hexdigest(text.encode())
 
 
+SECOND = json.loads((HERE / "inputs/documents.jsonl").read_text().splitlines()[2])["text"]
 UNKNOWN = digest("nobody wrote this")
 FILES = (
     "README.md",
@@ -47,6 +49,12 @@ def content(directory):
         for path in sorted(Path(directory).rglob("*"))
         if path.is_file() and path.name not in (*FILES, "forgotten.txt", ".lock")
     }
+
+
+def found_in(directory):
+    """What forgotten.txt says of each digest."""
+    lines = (Path(directory) / "forgotten.txt").read_text().splitlines()
+    return dict(line.split("  # ") for line in lines)
 
 
 def listed(tmp_path, *digests):
@@ -131,6 +139,76 @@ def build_set(source, directory, *flags):
         ]
     )
     return read_set(str(directory))
+
+
+def write_others(tmp_path, *gone):
+    """The input of datasets without the documents that have these texts; its path."""
+    lines = (HERE / "inputs" / "documents.jsonl").read_text().splitlines(keepends=True)
+    path = tmp_path / "others.jsonl"
+    path.write_text("".join(line for line in lines if json.loads(line)["text"] not in gone))
+    return path
+
+
+def test_runs_on_prism_forget(prism, tmp_path):
+    """A worker process reads the list: of a corpus in two steps, and of a dataset."""
+    source = write_lines(tmp_path / "source.jsonl", TEXTS)
+    flags = ["--num_files=2", "--near_duplicates=jaccard:0.8", listed(tmp_path, digest(CUT))]
+    for directory, more in (("here", []), ("prism", prism)):
+        build(source, tmp_path / directory, *flags, *more)
+    assert content(tmp_path / "prism") == content(tmp_path / "here")
+    assert found_in(tmp_path / "prism") == found_in(tmp_path / "here") == {digest(CUT): "1"}
+    flags = ["--task=clm", listed(tmp_path, digest(SECOND), UNKNOWN)]
+    build_set(HERE / "inputs/documents.jsonl", tmp_path / "found", *flags, *prism)
+    build_set(write_others(tmp_path, SECOND), tmp_path / "due", "--task=clm")
+    assert content(tmp_path / "found") == content(tmp_path / "due")
+    assert found_in(tmp_path / "found") == {digest(SECOND): "1", UNKNOWN: "not found"}
+
+
+def test_a_resumed_run_forgets(tmp_path, written, monkeypatch):
+    """Finished shards serve a run of the same list, and no run of another."""
+    source, output = HERE / "inputs/documents.jsonl", tmp_path / "found"
+    flags = ["--task=clm", "--resume", listed(tmp_path, digest(SECOND))]
+
+    def die(*_):
+        raise DataError("the disk went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_files, "publish", die)
+        with pytest.raises(DataError, match="went away"):
+            build_set(source, output, *flags)
+    assert len(written) == 3
+    build_set(source, output, *flags)
+    assert len(written) == 3 and found_in(output) == {digest(SECOND): "1"}
+    build_set(write_others(tmp_path, SECOND), tmp_path / "due", "--task=clm")
+    assert content(output) == content(tmp_path / "due")
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_files, "publish", die)
+        with pytest.raises(DataError, match="went away"):
+            build_set(source, tmp_path / "other", "--task=clm", "--resume")
+    written.clear()
+    build_set(source, tmp_path / "other", *flags)
+    assert len(written) == 3 and content(tmp_path / "other") == content(output)
+
+
+@pytest.mark.parametrize("kind", ["gs", pytest.param("s3", marks=pytest.mark.slow)])
+def test_lists_and_outputs_in_object_stores(kind, tmp_path, request):
+    store = request.getfixturevalue(f"{kind}_store")
+    store.put("list.txt", f"{digest(CUT)}\r\n{digest(SECOND)}\r\n".encode())
+    forget = f"--forget={store.url('list.txt')}"
+    source = write_lines(tmp_path / "source.jsonl", TEXTS)
+    build(source, store.url("corpus"), "--num_files=2", forget)
+    build_set(HERE / "inputs/documents.jsonl", store.url("set"), "--task=clm", forget)
+    others = write_lines(tmp_path / "other.jsonl", [text for text in TEXTS if text != CUT])
+    build(others, tmp_path / "corpus", "--num_files=2")
+    build_set(write_others(tmp_path, SECOND), tmp_path / "set", "--task=clm")
+    counts = {"corpus": {digest(CUT): "1"}, "set": {digest(SECOND): "1"}}
+    for name in ("corpus", "set"):
+        made = {path: store.get(f"{name}/{path}") for path in content(tmp_path / name)}
+        assert made == content(tmp_path / name)
+        (tmp_path / f"{name}/forgotten.txt").write_bytes(store.get(f"{name}/forgotten.txt"))
+        due = {digest(CUT): "not found", digest(SECOND): "not found"} | counts[name]
+        assert found_in(tmp_path / name) == due
+        assert not store.names(f"{name}/.staging")
 
 
 def test_a_dataset_is_as_if_it_had_never_read_them(tmp_path):
