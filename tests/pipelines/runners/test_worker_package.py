@@ -166,3 +166,7 @@ def test_the_image_is_of_this_beam_and_of_files_that_are_there():
     assert base.endswith(f"_sdk:{importlib.metadata.version('apache-beam')}")
     copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
     assert copied and all((ROOT / name).exists() for name in copied)
+    # One file for x86 and Arm: no line fixes a platform, or the processor of loops.
+    assert not [line for line in lines if line.startswith("FROM --platform")]
+    assert "ENV NUMBA_CPU_NAME=generic" in lines
+    assert "--platform=linux/amd64,linux/arm64" in " ".join(lines)
