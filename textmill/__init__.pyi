@@ -99,6 +99,7 @@ def build_corpus(
     quality_model: _Text | None = ...,
     quality_label: _Text | None = ...,
     min_quality: float | None = ...,
+    keep_best: float | None = ...,
     filter: _Text = ...,
     near_duplicates: Jaccard | None | _Text = ...,
     shingle: Shingle | _Text = ...,

@@ -41,6 +41,11 @@ class CorpusJob(BlockJob):
         return self.near is not None or self.paragraphs is not None
 
     @property
+    def keep_best(self) -> float | None:
+        """The share of documents that --keep_best keeps; None for all."""
+        return self.filters.quality_model.keep_best
+
+    @property
     def partitions(self) -> int:
         """Number of partitions: one for each file of the corpus."""
         return self.schema.files

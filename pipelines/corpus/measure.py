@@ -15,6 +15,7 @@ from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.example_batch import to_stream
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import Sample
+from textmill.schemas.format.corpus_metadata import NOT_BEST, number_to_keep
 from textmill.schemas.format.drops import total_counts
 
 
@@ -61,6 +62,10 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
     with clock.part("writing"):
         content = encode_documents(batch, options.schema(0))
     kept = len(batch) - dropped["near_duplicates"]
+    if (share := options.filters.quality_model.keep_best) is not None:
+        staged += batch.nbytes
+        best = number_to_keep(share, kept)
+        dropped[NOT_BEST], kept = kept - best, best
     left = kept / max(len(batch), 1)
     return Measured(
         clock,

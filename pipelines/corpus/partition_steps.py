@@ -1,6 +1,5 @@
 """The steps of build_corpus on partitions of documents, see `transforms`."""
 
-import time
 from abc import ABC
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 
+from textmill.pipelines.corpus.best_steps import WritingStep
 from textmill.pipelines.corpus.counting import drop_rows
 from textmill.pipelines.corpus.forget_documents import forget_rows
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
@@ -28,18 +28,16 @@ from textmill.pipelines.corpus.partition_files import (
     list_known,
     remove_known,
     remove_near_duplicates,
-    write_documents,
 )
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.readers.forget import load_digests
-from textmill.pipelines.runners.console import Journal
-from textmill.pipelines.runners.steps import KeyedStep, count, tag_of
+from textmill.pipelines.runners.steps import count, tag_of
 
 _KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
 _KNOWN = "-known"  # hashes of its documents that older corpora have
 
 
-class _Step(KeyedStep[CorpusJob], ABC):
+class _Step(WritingStep, ABC):
     """A step on partitions.
 
     Attributes:
@@ -47,7 +45,6 @@ class _Step(KeyedStep[CorpusJob], ABC):
         without one.
     """
 
-    REPORT = CorpusReport
     NEXT: ClassVar[int | None] = None
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
@@ -74,7 +71,7 @@ class Stage(_Step):
         if job.is_staged:
             stage_partition(job.scratch, key, batch)
         else:
-            self.add(_write(batch, key, job, self._journal))
+            self.finish(batch, key)
         yield
 
     def _remove_known(self, batch: pa.RecordBatch, key: int) -> pa.RecordBatch:
@@ -100,7 +97,7 @@ class Write(_Step):
         """Removes near-duplicates and writes the files."""
         batch, report = _without_near(key, streams, self._job)
         self.add(report)
-        self.add(_write(batch, key, self._job, self._journal))
+        self.finish(batch, key)
         yield
 
 
@@ -176,7 +173,7 @@ class WriteAll(_Step):
             before = digests_of(read_partition(job.scratch, key, _KNOWN))
             self.add(report)
             self.add(list_known(np.concatenate([before, known]), key, job))
-        self.add(_write(batch, key, job, self._journal))
+        self.finish(batch, key)
         yield
 
 
@@ -195,12 +192,3 @@ def _without_near(
     kept, report = remove_near_duplicates(batch, streams, key, job)
     count("documents_dropped_near_duplicates", len(batch) - len(kept))
     return kept, report
-
-
-def _write(batch: pa.RecordBatch, key: int, job: CorpusJob, journal: Journal) -> CorpusReport:
-    began = time.monotonic()
-    report = write_documents(batch, key, job)
-    journal.add(rows=len(batch))
-    count("documents_kept", len(batch))
-    count("file_milliseconds", round(1000 * (time.monotonic() - began)))
-    return report

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from textmill.pipelines.corpus.keep_best import SHIFTS
 from textmill.pipelines.corpus.measure import measure
 from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
 from textmill.pipelines.corpus.near_duplicates.steps import count_rounds
@@ -95,4 +96,11 @@ def _count_shuffles(options: CorpusOptions, schema: CorpusSchema) -> int:
     near = _NEAR_STEPS + count_rounds(schema.files) if options.near.rule else 0
     paragraphs = _PARAGRAPH_STEPS if options.duplicate_paragraphs else 0
     flags = options.filters.decontamination
-    return 1 + near + paragraphs + bool(flags.decontaminate and flags.decontaminate_max_documents)
+    best = 0 if options.filters.quality_model.keep_best is None else 2 * len(SHIFTS)
+    return (
+        1
+        + near
+        + paragraphs
+        + best
+        + bool(flags.decontaminate and flags.decontaminate_max_documents)
+    )

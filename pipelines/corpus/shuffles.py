@@ -18,6 +18,8 @@ class Shuffle(IntEnum):
     PARAGRAPHS = 101
     REPEATED = 102
     MOVED = 103
+    RANKS = 111  # the first round of --keep_best; RANKS + 1 is the second
+    LASTS = 121
     STAGED = 1 << 10  # empty values, one for each staged partition
 
 
@@ -40,4 +42,8 @@ def name_shuffle(key: int) -> str:
     for known, sent in _SENT.items():
         if known == shuffle:
             return sent.format(partition)
+    if shuffle >= Shuffle.LASTS:
+        return f"the last document to keep, for partition {partition}"
+    if shuffle >= Shuffle.RANKS:
+        return "the numbers of documents by score"
     return f"the edges of round {shuffle - Shuffle.ROUNDS + 1}"

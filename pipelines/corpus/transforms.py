@@ -12,6 +12,12 @@ With --duplicate_paragraphs, these steps replace Write:
     Edit      partition, repeated -> edited documents, by the partition of their new hash
     WriteAll  partition, edited   -> a file of documents
 
+With --keep_best, the step that would write files counts documents by score, and these steps follow:
+
+    FindLast    numbers of all partitions -> the last document to keep
+    CountRanks  partition, last document  -> numbers by more bits of the score, and FindLast again
+    WriteBest   partition, last document  -> a file of documents
+
 The logic of the steps is in modules that do not import Beam.
 """
 
@@ -22,8 +28,10 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
+from textmill.pipelines.corpus.best_steps import CountRanks, FindLast, WriteBest
 from textmill.pipelines.corpus.clean_step import Clean
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
+from textmill.pipelines.corpus.keep_best import SHIFTS
 from textmill.pipelines.corpus.near_duplicates.job import FindJob
 from textmill.pipelines.corpus.near_duplicates.transforms import FindNear
 from textmill.pipelines.corpus.partition_steps import (
@@ -71,7 +79,10 @@ class BuildCorpus(beam.PTransform):
         blocks = spread_blocks(pipeline, job.staging)
         [documents] = wiring.apply(Clean(job), blocks, Shuffle.DOCUMENTS)
         grouped = wiring.group("Partition", documents, every_partition)
-        [staged] = wiring.apply(Stage(job, Shuffle.DOCUMENTS), grouped, Shuffle.STAGED)
+        counted = () if job.keep_best is None else (Shuffle.RANKS,)
+        staged, *ranks = wiring.apply(
+            Stage(job, Shuffle.DOCUMENTS), grouped, Shuffle.STAGED, *counted
+        )
         reports = wiring.reports
         removed = []
         if rule := job.near:
@@ -92,12 +103,29 @@ class BuildCorpus(beam.PTransform):
                 )
                 grouped = wiring.group("Edit", edits, repeated)
                 [moved] = wiring.apply(Edit(job, Shuffle.REPEATED, rule), grouped, Shuffle.MOVED)
-                wiring.apply(WriteAll(job, Shuffle.MOVED), wiring.group("Moved", moved))
+                grouped = wiring.group("Moved", moved)
+                ranks = wiring.apply(WriteAll(job, Shuffle.MOVED), grouped, *counted)
             else:
-                wiring.apply(Write(job, Shuffle.REMOVALS), grouped)
+                ranks = wiring.apply(Write(job, Shuffle.REMOVALS), grouped, *counted)
+        if ranks:
+            self._write_best(wiring, ranks)
         return (
             reports
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> beam.CombinePerKey(CallableWrapperCombineFn(CorpusReport.sum, 100))
             | "Publish" >> beam.Map(_publish, job)
         )
+
+    def _write_best(self, wiring: Wiring, ranks: list[PCollection]) -> None:
+        """Numbers of documents by rank -> files of the best documents."""
+        job, last = self._job, len(SHIFTS) - 1
+        for number in range(len(SHIFTS)):
+            grouped = wiring.group(f"Ranks{number}", *ranks)
+            find = FindLast(job, number)
+            lasts = wiring.apply(find, grouped, Shuffle.LASTS + number, name=f"FindLast{number}")
+            grouped = wiring.group(f"Last{number}", *lasts)
+            if number < last:
+                step = CountRanks(job, number + 1)
+                name = f"CountRanks{number + 1}"
+                ranks = wiring.apply(step, grouped, Shuffle.RANKS + number + 1, name=name)
+        wiring.apply(WriteBest(job), grouped)

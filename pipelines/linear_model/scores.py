@@ -107,6 +107,9 @@ class LinearModel:
         """float32 [n]: the probability of a label, as fastText gives it, at most 1.
 
         It is 0 for a text without features. fastText adds 0.00001 to each probability.
+
+        Raises:
+          DataError: sums of the model's numbers are too large, where fastText fails, too.
         """
         means, counts = self._means(text)
         if self.loss == HIERARCHICAL:
@@ -116,6 +119,11 @@ class LinearModel:
             scores = self._all(means)[:, label]
             scores = as_probabilities(np.ascontiguousarray(scores))
         scores[counts == 0] = 0
+        if np.isnan(scores).any():
+            raise DataError(
+                "a score of the model is not a number, because sums of its numbers are too large: "
+                "train it again"
+            )
         return np.minimum(scores, np.float32(1))
 
     def best(self, text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:

@@ -208,7 +208,7 @@ def corpus_disagreements(
     listed = sum(rows[name] or 0 for name in schema.older_names())
     if listed != (dropped := stats.dropped.get(OLDER_DUPLICATES, 0)):
         yield f"MANIFEST.json counts {listed:,} duplicates of older corpora, stats.json {dropped:,}"
-    yield from (f"stats.json: {sentence}" for sentence in stats.broken_equations())
+    yield from (f"stats.json: {sentence}" for sentence in stats.broken_equations(schema.keep_best))
     yield from _odd_files(manifest, {*_DUE_IN_CORPUS}, _OPTIONAL_IN_CORPUS, "corpus")
 
 

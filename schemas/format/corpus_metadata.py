@@ -5,8 +5,10 @@ documents-00000-of-00016.parquet and so on, sorted by `id` from the first file t
 Python 3.8 syntax.
 """
 
+import math
 import re
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 import numpy as np
@@ -32,6 +34,7 @@ OLDER_DUPLICATES = "older_duplicates"  # documents that a corpus of --against ha
 FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # file format -> extension
 DOCUMENT_FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
 CARD = "README.md"  # the dataset card, in which `datasets` finds the files of documents
+NOT_BEST = "not_best"  # the reason of documents that are not in the share of --keep_best
 BINS = 33  # bin b counts documents with 2**(b-1) <= words < 2**b; bin 0, those without words
 _NORMALIZE = one_of("none", "nfc", "nfkc")
 _CONSTRAINTS = {
@@ -67,6 +70,9 @@ class CorpusSchema:
         """Rejects impossible values, and a fingerprint that does not match the other fields."""
         check_constraints(vars(self), _CONSTRAINTS)
         check_constraints({"normalize": self.normalize}, {"normalize": _NORMALIZE})
+        share = self.keep_best
+        good = isinstance(share, (int, float)) and 0 < share <= 1
+        check(good, "keep_best", share, "must be above 0, up to 1")
         good = self.columns[:2] == ("id", "text") and len({*self.columns}) == len(self.columns)
         check(good, "columns", self.columns, "must begin with id and text, without duplicates")
         values = {name: value for name, value in asdict(self).items() if name != "fingerprint"}
@@ -80,6 +86,11 @@ class CorpusSchema:
     def normalize(self) -> str:
         """Unicode form of the texts: none, nfc or nfkc."""
         return self.parameters.get("normalize", "none")
+
+    @property
+    def keep_best(self) -> float:
+        """Share of the documents that were kept of those that all other steps left."""
+        return self.parameters.get("keep_best", 1.0)
 
     def names(self) -> List[str]:
         """Names of the files of documents: ["documents-00000-of-00001.parquet"]."""
@@ -120,6 +131,11 @@ def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
     """
     first = np.ascontiguousarray(digests[:, :4]).view(">u4").reshape(-1).astype(np.int64)
     return first * partitions >> 32
+
+
+def number_to_keep(share: float, documents: int) -> int:
+    """The share of a number of documents, rounded up; the share is the decimal that it shows."""
+    return math.ceil(Fraction(repr(share)) * documents)
 
 
 def bins_of(words: np.ndarray) -> Tuple[int, ...]:
@@ -214,16 +230,19 @@ class CorpusStatistics:
         """Adds up the counts of all files."""
         return FileStatistics.sum(self.files.values())
 
-    def broken_equations(self) -> List[str]:
-        """Sentences about counts that do not add up."""
+    def broken_equations(self, keep_best: float = 1.0) -> List[str]:
+        """Sentences about counts that do not add up; `keep_best` is that of the schema."""
         total = self.total()
         kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
         broken = list(self.funnel.broken_equations(kept, self.dropped))
         left = self.documents_read - sum(self.dropped.values())
+        share = number_to_keep(keep_best, total.documents + self.dropped.get(NOT_BEST, 0))
         equations = {
             f"documents read minus dropped is {left:,}, but {total.documents:,} are kept": left
             == total.documents,
             "`lengths` does not add up to the documents kept": sum(self.lengths) == total.documents,
+            f"keep_best={keep_best} is {share:,} documents, but {total.documents:,} are kept": share
+            == total.documents,
             "`files` and `dropped` differ in near-duplicates": total.near_duplicates
             == self.dropped.get("near_duplicates", 0),
         }

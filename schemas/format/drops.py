@@ -67,6 +67,7 @@ DROPS = {
         Drop("contaminated", FILTERED),
         Drop("forgotten", "forgotten", words="as requested", is_sampled=False),
         Drop("older_duplicates", "duplicates", words="of older corpora", color="amber"),
+        Drop("not_best", FILTERED),
     )
 }
 BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)

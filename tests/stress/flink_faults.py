@@ -27,19 +27,21 @@ from pathlib import Path
 import tyro
 
 from tests.tools.flink_cluster import CannotRun, Cluster, flink_cluster
+from tests.tools.model_files import model_bytes
 from tests.tools.places import CHAT_TEMPLATE, ROOT
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files import finished
 from textmill.schemas.format.manifest import MANIFEST
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")
-SETS = ("chat", "tokens")  # of other tasks and flags; faults are those of build_shards
+SETS = ("chat", "tokens", "build_corpus")  # of other flags; faults are those of build_shards
 _ROWS = ["--max_length=64"]
 _OWN = {
     "train_tokenizer": ["--vocab_size=3000"],
     "build_shards": ["--num_shards=200", "--task=mlm", *_ROWS],
     "chat": ["--num_shards=8", "--task=chat", f"--chat_template={CHAT_TEMPLATE}", *_ROWS],
     "tokens": ["--num_shards=8", "--task=tokens", "--file_format=megatron,npy"],
+    "build_corpus": ["--num_files=8", "--keep_best=0.3"],
 }
 _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds
@@ -107,17 +109,20 @@ class Work:
             (text / f"{number}.txt").write_text("".join(lines))
         filter_ = _FILTER.format(switch=str(self.switch), seconds=self.seconds)
         (self.folder / "slow_filter.py").write_text(filter_)
+        (self.folder / "quality.bin").write_bytes(model_bytes(3))
         for name in (*COMMANDS, *SETS):
             self.run(name, self.folder / f"local_{name}", [])
 
     def command(self, name: str, output: Path, flags: Sequence[str]) -> list[str]:
         """A command line; of the name of a task the one that builds its set."""
-        module = name if name in COMMANDS else "build_shards"
+        module = name if name in (*COMMANDS, "build_corpus") else "build_shards"
         inputs = [f"--input={self.folder / 'text'}", "--document=line"]
         if name == "chat":
             inputs = [f"--input={self.folder / 'chats'}"]
-        if name != "train_tokenizer":
+        if module == "build_shards":
             inputs.append(f"--tokenizer={self.folder / 'local_train_tokenizer'}")
+        if module == "build_corpus":
+            inputs.append(f"--quality_model={self.folder / 'quality.bin'}")
         flags = [f"--output={output}", *inputs, *_OWN[name], "--filter=slow_filter:slowly", *flags]
         return [sys.executable, "-m", f"pipelines.{module}", *flags]
 
@@ -157,7 +162,9 @@ class Work:
 def hashes(name: str, output: Path) -> dict[str, str]:
     """sha256 of the files that must not depend on the runner."""
     if name != "train_tokenizer":
-        return {file.path: file.sha256 for file in read_set(str(output)).manifest.files}
+        kind = finished.Corpus if name == "build_corpus" else finished.SetInfo
+        made = finished.open_finished(kind, str(output))
+        return {file.path: file.sha256 for file in made.manifest.files}
     return {
         file: sha256((output / file).read_bytes()).hexdigest()
         for file in ("tokenizer.json", "histogram.parquet", "report.json")

@@ -1,4 +1,7 @@
-"""--quality_model: scores documents by a linear model in fastText's form, and drops the worst."""
+"""--quality_model: scores documents by a linear model in fastText's form, and drops the worst.
+
+--keep_best is applied when all other steps have run, by the last steps of `build_corpus`.
+"""
 
 import difflib
 from collections.abc import Iterator
@@ -35,18 +38,24 @@ class QualityModel(RuleGroup):
     """Label of the model whose probability is the quality, without __label__. Default: good."""
     min_quality: float | None = None
     """Minimum quality of a document, from 0 to 1."""
+    keep_best: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Share of documents to keep, such as 0.2: those with the highest quality among all that the
+    other rules and the deduplication leave. Between equal scores, the smallest ids stay."""
 
     def __post_init__(self) -> None:
         """Rejects impossible values."""
         take_values(self)
         if self.min_quality is not None and not 0 <= self.min_quality <= 1:
             raise FieldError("min_quality", self.min_quality, "give a number from 0 to 1")
-        for name in ("quality_label", "min_quality"):
+        if self.keep_best is not None and not 0 < self.keep_best <= 1:
+            reason = "give a share above 0, up to 1, such as 0.2"
+            raise FieldError("keep_best", self.keep_best, reason)
+        for name in ("quality_label", "min_quality", "keep_best"):
             if getattr(self, name) is not None and not self.quality_model:
                 raise FieldError(name, getattr(self, name), "it needs quality_model=FILE")
 
     def parameters(self) -> dict[str, Any]:
-        """The sha256 of the model, the label and the minimum.
+        """The sha256 of the model, the label, the minimum and the share.
 
         Raises:
           UsageError: the model cannot be read, or lacks the label.
@@ -56,11 +65,11 @@ class QualityModel(RuleGroup):
             return {}
         model = load_model(self.quality_model)
         self._label_of(model)
-        least = {} if self.min_quality is None else {"min_quality": self.min_quality}
+        numbers = {"min_quality": self.min_quality, "keep_best": self.keep_best}
         return {
             "quality_model_sha256": model.sha256,
             "quality_label": self.quality_label or GOOD,
-            **least,
+            **{name: number for name, number in numbers.items() if number is not None},
         }
 
     def make_rules(self) -> Iterator[Rule]:

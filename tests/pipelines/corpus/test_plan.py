@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.tools.corpus_factory import build, write_lines
+from tests.tools.model_files import model_bytes
 from textmill.pipelines.build_corpus import BUILDER, main
 from textmill.pipelines.corpus.plan import plan_corpus
 from textmill.pipelines.corpus.prepare import CorpusRun
@@ -47,6 +48,15 @@ def test_what_is_read_whole_is_exact(source, tmp_path):
     assert (plan.documents, plan.dropped) == (stats.documents_read, stats.dropped)
     assert stats.dropped.keys() == {"duplicates", "near_duplicates", "min_words"}
     assert plan.kept == stats.total().documents
+
+
+def test_a_share_of_what_is_read_whole_is_exact(source, tmp_path):
+    (tmp_path / "model.bin").write_bytes(model_bytes())
+    flags = (f"--quality_model={tmp_path}/model.bin", "--keep_best=0.3", "--num_files=1")
+    plan, _ = planned(source, *flags)
+    stats = build(source, tmp_path / "corpus", *flags).stats
+    assert (plan.dropped, plan.kept) == (stats.dropped, stats.total().documents)
+    assert plan.plan.needs.shuffles == 1 + 2 * 3  # documents; counts, and the limit, of each round
 
 
 def pages(tmp_path, documents):

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, sums_of, write_lines
+from tests.tools.model_files import model_bytes
 from tests.tools.near_duplicates import near_documents
 
 SEARCH = ["--num_files=3", "--decontaminate_fields=question", "--decontaminate_max_documents=5"]
@@ -14,6 +15,7 @@ RULES = {
     "min_words": ["--keep_fields=n", "--min_words=3", "--num_files=4"],
     "near_duplicates": ["--near_duplicates=jaccard:0.8", "--num_files=70"],  # in rounds
     "duplicate_paragraphs": ["--duplicate_paragraphs=paragraph:2", "--num_files=4"],
+    "not_best": ["--near_duplicates=jaccard:0.8", "--keep_best=0.3", "--num_files=4"],
     "contaminated": [*SEARCH, "--decontaminate_unit=document"],
     "contaminated lines": [*SEARCH, "--decontaminate_unit=line"],
 }
@@ -64,7 +66,12 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "table.parquet", row_group_size=99)
     targets = [{"question": text} for text in [*QUESTIONS, PHRASE]]
     questions = write_lines(tmp_path / "questions.jsonl", targets)
-    flags = RULES[rule] + ([f"--decontaminate={questions}"] if "contaminated" in rule else [])
+    (tmp_path / "model.bin").write_bytes(model_bytes(3, labels=3))
+    given = {
+        "contaminated": f"--decontaminate={questions}",
+        "not_best": f"--quality_model={tmp_path}/model.bin",
+    }
+    flags = RULES[rule] + [given[name] for name in rule.split()[:1] if name in given]
     made = []
     for one in ("whole", way):
         (source, more), output = WAYS[one], tmp_path / "made" / one

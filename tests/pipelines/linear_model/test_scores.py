@@ -236,3 +236,9 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UsageError, match="none.bin: the model cannot be read"):
         read_model(str(tmp_path / "none.bin"))
+
+
+def test_numbers_whose_sums_are_too_large_are_an_error(tmp_path):
+    path = written(tmp_path, scale=3e37, dim=2, labels=3)
+    with pytest.raises(DataError, match="a score of the model is not a number"):
+        LinearModel.of(read_model(path)).scores(column(["the film " * 20]), 0)
