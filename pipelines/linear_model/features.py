@@ -63,6 +63,7 @@ class Vocabulary:
 
 _BASIS, _PRIME = np.uint32(2166136261), np.uint32(16777619)
 _MIX = np.uint64(116049371)
+_ROOM = 1 << 16  # for distinct words, at first
 _OPEN, _CLOSE = np.uint8(0x3C), np.uint8(0x3E)
 _EOS_BYTES = np.frombuffer(EOS, np.uint8)
 _LABEL_BYTES = np.frombuffer(LABEL.encode(), np.uint8)
@@ -117,6 +118,58 @@ def fill_slots(entries, bounds, slots):
 def _is_space(byte):
     # \0 \t \n \v \f \r and the space
     return byte == 0 or byte == 0x20 or (9 <= byte and byte <= 13)
+
+
+@entry()
+def count_entries(data, texts):
+    """Counts words: where each first begins and ends, and its number; int64 [distinct] each.
+
+    Args:
+      data: uint8, bytes of all texts.
+      texts: int64 [D + 1], where each begins.
+    """
+    codes, spans = np.empty(_ROOM, np.uint32), np.empty((3, _ROOM), np.int64)
+    slots, used = np.full(2 * _ROOM, -1, np.int64), 0
+    for text in range(len(texts) - 1):
+        place, stop = texts[text], texts[text + 1]
+        while True:
+            while place < stop and _is_space(data[place]):
+                place += 1
+            if place == stop:
+                break
+            begin, code = place, _BASIS
+            while place < stop and not _is_space(data[place]):
+                code = _hash_byte(code, data[place])
+                place += 1
+            mask = np.int64(len(slots) - 1)
+            slot, number = np.int64(code) & mask, np.int64(-1)
+            while slots[slot] >= 0:
+                other = slots[slot]
+                first = spans[0, other]
+                if codes[other] == code and spans[1, other] - first == place - begin:
+                    i = 0
+                    while i < place - begin and data[first + i] == data[begin + i]:
+                        i += 1
+                    if i == place - begin:
+                        number = other
+                        break
+                slot = (slot + 1) & mask
+            if number >= 0:
+                spans[2, number] += 1
+                continue
+            codes[used], slots[slot] = code, used
+            spans[0, used], spans[1, used], spans[2, used] = begin, place, 1
+            used += 1
+            if used == len(codes):
+                codes = np.concatenate((codes, np.empty_like(codes)))
+                spans = np.concatenate((spans, np.empty_like(spans)), axis=1)
+                slots = np.full(2 * len(slots), -1, np.int64)
+                for word in range(used):
+                    slot = np.int64(codes[word]) & np.int64(len(slots) - 1)
+                    while slots[slot] >= 0:
+                        slot = (slot + 1) & np.int64(len(slots) - 1)
+                    slots[slot] = word
+    return spans[0, :used].copy(), spans[1, :used].copy(), spans[2, :used].copy()
 
 
 @inner

@@ -8,8 +8,6 @@ fixed order, and the logistic function is computed by operations that IEEE 754 r
 Legend: D documents, F features of all of them, W columns of rows.
 """
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +17,7 @@ from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.linear_model.features import (
     EOS,
     Vocabulary,
+    count_entries,
     find_end,
     list_features,
     most_features,
@@ -106,23 +105,19 @@ def train(
     return model
 
 
-def count_words(text: Iterable[pa.LargeStringScalar], least: int) -> tuple[list[bytes], list[int]]:
+def count_words(text: pa.LargeStringArray, least: int) -> tuple[list[bytes], list[int]]:
     """Words that occur at least so often, most frequent first, then by bytes; and their numbers.
 
     `</s>`, which ends each document, is one of them.
     """
-    counted: Counter[bytes] = Counter()
-    documents = 0
-    for document in text:
-        counted.update(document.as_py().encode().replace(b"\0", b" ").split())
-        documents += 1
-    counted[EOS] = documents
+    data, bounds = utf8_bytes(text)
+    starts, stops, numbers = count_entries(data, bounds)
     label = LABEL.encode()
-    found = [
-        (word, number)
-        for word, number in counted.items()
-        if (number >= least or word == EOS) and not word.startswith(label)
-    ]
+    found = [(EOS, len(text))]
+    for place in np.flatnonzero(numbers >= least).tolist():
+        word = data[starts[place] : stops[place]].tobytes()
+        if word != EOS and not word.startswith(label):
+            found.append((word, int(numbers[place])))
     found.sort(key=lambda item: (-item[1], item[0]))
     return [word for word, _ in found], [number for _, number in found]
 

@@ -1,10 +1,13 @@
 """Training of linear models: worked by hand, in another order, and beside fastText."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from textmill.pipelines.linear_model.model_file import SOFTMAX, Settings, write_model
 from textmill.pipelines.linear_model.scores import LinearModel
@@ -73,6 +76,25 @@ def test_words_are_sorted_by_number_and_bytes():
     expected = ([b"</s>", b"b", b"c", b"a", b"a\xc2\xa0d"], [3, 2, 2, 1, 1])
     assert words == expected
     assert count_words(column(["b a b", "c"]), 2) == ([b"</s>", b"b"], [2, 2])
+
+
+@given(st.lists(st.text("ab \t\n\0\x1c\u00a0é</s>", max_size=12), max_size=8), st.integers(1, 3))
+def test_words_are_those_of_python(texts, least):
+    counted = Counter(word for text in texts for word in text.encode().replace(b"\0", b" ").split())
+    counted[b"</s>"] = len(texts)
+    expected = sorted(((-n, word) for word, n in counted.items() if n >= least or word == b"</s>"))
+    words, numbers = count_words(column(texts), least)
+    assert [(-n, word) for word, n in zip(words, numbers, strict=True)] == expected
+
+
+def test_many_different_words():
+    """More than the first tables have room for."""
+    texts = [" ".join(str(n) for n in range(start, 200_000, 7)) for start in range(7)]
+    words, numbers = count_words(column([*texts, texts[0]]), 1)
+    assert (len(words), numbers[0], sum(numbers)) == (200_001, 8, 200_000 + 28_572 + 8)
+    assert words[1:3] == [b"0", b"100002"] and set(words[1:]) == {
+        str(n).encode() for n in range(200_000)
+    }
 
 
 def test_a_model_separates_its_documents():
