@@ -31,7 +31,7 @@ def flag(name: str, value: object = _NOTHING) -> str:
         flag("bos", False)  --no_bos              bos=False
 
     Args:
-      name: of the field of the options, or of a flag of Beam.
+      name: of the field of the options, or of one of Beam's flags.
       value: any whose `str` is its text on the command line; True or False of a switch.
     """
     if value is _NOTHING:

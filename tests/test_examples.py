@@ -1,10 +1,9 @@
-"""Examples run, scripts and notebook, and so do the Python blocks of docs/readers.md."""
+"""Examples run, scripts and notebook."""
 
 import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -157,47 +156,3 @@ def test_the_page_lists_every_example():
     assert [name for name in SCRIPTS if f"python {name}" not in page] == []
     named = set(re.findall(r"python (examples/\S+\.py)", page))
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
-def snippets(page: str, but: tuple[str, ...]) -> list[str]:
-    """Python blocks of a page, without those that import a package of `but`."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    return [block for block in blocks if not any(f"import {name}" in block for name in but)]
-
-
-RUN_BLOCKS = """
-import json, sys
-for block in json.load(open(sys.argv[1])):
-    exec(compile(block, "snippet", "exec"), {"__name__": "snippet"})
-    print("ran", flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_the_snippets_of_readers_run_as_printed(shards, corpus, tokenizer_path, tmp_path):
-    """In a directory with the datasets and exports that the page names."""
-    from textmill.pipelines import export
-    from textmill.pipelines.build_shards import main as build_shards
-
-    for name in ("shards", "books", "web"):
-        shutil.copytree(shards.directory, tmp_path / name)
-    for to in ("parquet", "arrow"):
-        output = tmp_path / f"shards-{to}"
-        export.main([shards.directory, f"--to={to}", f"--output={output}"])
-    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", "--num_shards=1"]
-    formats = "--file_format=npy,llmc,array_record"
-    build_shards(["--task=tokens", formats, *flags, f"--output={tmp_path / 'documents'}"])
-    blocks = snippets("readers.md", but=("seqio",))
-    assert len(blocks) >= 11
-    (tmp_path / "blocks.json").write_text(json.dumps(blocks))
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_BLOCKS, "blocks.json"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hf")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    ran = done.stdout.count("ran")
-    assert ran == len(blocks), blocks[ran] + done.stderr[-3000:]

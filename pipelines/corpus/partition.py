@@ -8,7 +8,7 @@ A batch has one row for each document, with the columns
     digest: binary(16), xxh3_128 of the text
     text, and the kept fields: large_string
     file, record: large_string and int64, the place of the document in the input (--keep_source)
-    words: int64, number of words between white space
+    words: int64, number of words (separated by white space)
     copies: int64, number of equal documents that the row stands for
 """
 

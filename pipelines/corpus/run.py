@@ -26,7 +26,7 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
 
     Args:
       options: of the command.
-      beam_arguments: flags of Beam.
+      beam_arguments: Beam's flags.
       say: prints a line of progress.
 
     Raises:
@@ -59,7 +59,7 @@ def plan(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Corp
 
 def _build(run: CorpusRun, staging: Staging, say: Say) -> None:
     """Runs the pipeline, whose last step publishes the corpus."""
-    say(f"{run.facts}; shuffle by {run.shuffle_by}")
+    say(f"{run.facts}; shuffle: {run.shuffle}")
     run.prepare(staging, say)
     index = prepare_search(run.options.filters, run, staging, say)
     digests = stage_digests(run.options.forget, staging.folder)

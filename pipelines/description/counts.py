@@ -101,13 +101,13 @@ def sizes(described: Metadata) -> dict[str, Count]:
     if described.noun == "corpus":
         return {
             "documents": count("stats.json", "files", ALL, "documents"),
-            "words between white space": count("stats.json", "files", ALL, "words"),
+            "words (separated by white space)": count("stats.json", "files", ALL, "words"),
             "bytes of text (UTF-8)": count("stats.json", "files", ALL, "text_bytes"),
         }
     found = {
         "documents": count("stats.json", "total", "documents"),
         "tokens": count("stats.json", "total", "tokens"),
-        "words between white space": count("stats.json", "total", "words"),
+        "words (separated by white space)": count("stats.json", "total", "words"),
         "bytes of text (UTF-8)": count("stats.json", "total", "text_bytes"),
     }
     for split, rows in sorted(described.counts("stats.json", "splits", ALL, "rows").items()):

@@ -35,7 +35,7 @@ def read_rows(
       keep: whether a file downloaded from a bucket stays in the cache.
 
     Raises:
-      DataError: the file has changed, or its rows are damaged or of another dataset.
+      DataError: the file has changed, or its rows are damaged or of a different dataset.
     """
     listed = {file.path: file for file in info.manifest.files}
     with ExitStack() as stack:

@@ -1,8 +1,8 @@
 """The features of texts, as fastText has them: rows of a model's input matrix. Pure.
 
 The features of a text are its words, their n-grams of characters with < and > at the ends, and
-n-grams of words: words by their bytes, n-grams by a bucket of their hash. Words are bytes between
-white space of ASCII; newlines count as spaces, and the text ends in the word `</s>`, as fastText
+n-grams of words: words by their bytes, n-grams by a bucket of their hash. Words are separated by
+ASCII white space; newlines count as spaces, and the text ends in the word `</s>`, as fastText
 reads a line.
 """
 

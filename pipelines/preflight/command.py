@@ -28,7 +28,7 @@ class Command:
 
     Attributes:
       name: build_corpus, for one.
-      beam_arguments: flags of Beam.
+      beam_arguments: Beam's flags.
       patterns: of the inputs.
       output: the directory or URL.
       filter_name: the value of --filter; "" for none.

@@ -29,7 +29,7 @@ def check_runner(beam_arguments: list[str]) -> Check:
         return Check("runner", "failed", str(error))
     workers = flags.workers
     starts = {
-        "DOCKER": f"workers start from {workers.image or 'the image of Beam'}",
+        "DOCKER": f"workers start from {workers.image or 'the default image'}",
         "PROCESS": "workers are processes on the cluster's machines",
         "EXTERNAL": "workers come from running pools",
         "LOOPBACK": "workers are threads of this command",

@@ -159,7 +159,7 @@ def plan_blocks(source: Source) -> list[Block]:
     """Cuts the inputs into blocks: cuts large files into ranges, and joins small files.
 
     Raises:
-      DataError: the inputs are missing or empty, or a file has another format than its name.
+      DataError: the inputs are missing or empty, or a file has a different format than its name.
       UsageError: a file lacks a field of a role, or has it with another type.
     """
     blocks: list[Block] = []
@@ -316,7 +316,7 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
     The last piece of each part has the digest of the part's stored bytes.
 
     Raises:
-      DataError: a file cannot be opened, is damaged, or has another size than when the run was
+      DataError: a file cannot be opened, is damaged, or has a different size than when the run was
         planned.
     """
     enough = min(_WORTH_A_PIECE, source.block_bytes)

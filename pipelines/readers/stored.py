@@ -73,7 +73,7 @@ class Part:
       also_hashed: what documents get from outside the file, such as a split; part of its digest.
       input: the --input that names the file; the last one if there are several.
       sha256: sha256 of the whole file in the manifest of a corpus; "" for other files.
-      doubt: a sign that the file has another form than it is read in, with the remedy; with the
+      doubt: a sign that the file has a different form than it is read in, with the remedy; with the
         last part of a file; "" for none.
     """
 
@@ -101,7 +101,7 @@ def refuse_foreign(content: bytes, path: str) -> None:
     """Checks that a text file, of which `content` is the first PEEKED bytes or more, is text.
 
     Raises:
-      DataError: it begins like a file of another format; names the format and the remedy.
+      DataError: it begins like a file of a different format; names the format and the remedy.
     """
     head = content[:PEEKED]
     if ending := find_compression(head):

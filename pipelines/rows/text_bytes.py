@@ -188,7 +188,7 @@ def _may_be_long(byte):
 
 @inner
 def _unicode_words(data, start, stop):
-    """Words between white space of Unicode."""
+    """Words, separated by Unicode's white space."""
     words, after_space, place = np.int64(0), _ONE, start
     while place < stop:
         byte, size = data[np.uint64(place)], np.int64(1)

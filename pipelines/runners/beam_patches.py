@@ -1,4 +1,4 @@
-"""Parts of Beam that Textmill replaces: they lose data or jobs, print tracebacks, or idle."""
+"""Code of Beam's that Textmill replaces: it loses data or jobs, prints tracebacks, or idles."""
 
 import copy
 import shlex
@@ -112,7 +112,7 @@ class _EvenBundles(fn_runner.ParallelBundleManager):
 
 
 def patch_beam() -> None:
-    """Patches parts of Beam; tests report Beam's fixes.
+    """Patches Beam; tests report Beam's fixes.
 
     The flush interval of the local runner is set to 0, which means when a buffer is full or closed.
     """

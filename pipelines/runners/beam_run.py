@@ -44,7 +44,7 @@ def run_pipeline(
 
     Args:
       build: adds the transforms to a pipeline.
-      beam_arguments: flags of Beam with a runner, from `choose_runner`.
+      beam_arguments: Beam's flags with a runner, from `choose_runner`.
       local: the local directory with the journal of progress.
       total_bytes: stored bytes of the inputs.
       label: the name of the command.

@@ -117,7 +117,7 @@ class BlockRun:
       command: the name of the command.
       source: how inputs are read.
       blocks: the blocks of the inputs.
-      beam_arguments: flags of Beam, with a runner.
+      beam_arguments: Beam's flags, with a runner.
       how: a description of the runner.
       asked_shuffle_by: auto, files or runner.
       filter: the user's function, which workers must be able to import; "" for none.
@@ -147,6 +147,11 @@ class BlockRun:
         if self.asked_shuffle_by != "auto":
             return self.asked_shuffle_by
         return "files" if self.is_local else "runner"
+
+    @property
+    def shuffle(self) -> str:
+        """`shuffle_by` as a run prints it."""
+        return "scratch files" if self.shuffle_by == "files" else "the runner's"
 
     @property
     def total_bytes(self) -> int:

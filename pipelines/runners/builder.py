@@ -1,4 +1,4 @@
-"""The commands that run a pipeline of Beam, or find its output.
+"""The commands that run a Beam pipeline, or find its output.
 
 Each is a `Builder` in its entry, such as pipelines/build_corpus.py; functions of `textmill` use it.
 """
@@ -69,7 +69,7 @@ class Builder:
     def parse(
         self, argv: list[str], given: Mapping[str, Given] | None = None
     ) -> tuple[Any, list[str]]:
-        """The options, and flags of Beam.
+        """The options, and Beam's flags.
 
         Args:
           argv: of the command.

@@ -46,7 +46,7 @@ class Workers(NamedTuple):
 
 @dataclass(frozen=True)
 class RunnerFlags:
-    """Flags of Beam by name, with Beam's defaults; see `runner_flags`."""
+    """Beam's flags by name, with Beam's defaults; see `runner_flags`."""
 
     runner: str | None = None
     job_endpoint: str = ""
@@ -138,7 +138,7 @@ class RunnerFlags:
 
 
 def runner_flags(beam_arguments: list[str]) -> RunnerFlags:
-    """Parses flags of Beam; ignores those that `RunnerFlags` does not have."""
+    """Parses Beam's flags; ignores those that `RunnerFlags` does not have."""
     parser = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )

@@ -30,7 +30,7 @@ def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result
 
     Args:
       options: of the command.
-      beam_arguments: flags of Beam.
+      beam_arguments: Beam's flags.
       say: receives lines about the progress.
 
     Raises:
@@ -68,7 +68,7 @@ def plan(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Build
 def _build(run: BuildRun, staging: Staging, say: Say) -> None:
     """Runs the pipeline, whose last step publishes the dataset."""
     folder = staging.folder
-    say(f"{run.facts}; shuffle by {run.shuffle_by}; ids by {run.load_encoder()}")
+    say(f"{run.facts}; shuffle: {run.shuffle}; tokenizer backend: {run.load_encoder()}")
     if finished := count_finished(folder):
         say(f"an earlier run finished {number_of(finished, 'shard')}, which this one reuses")
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)

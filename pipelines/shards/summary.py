@@ -129,7 +129,7 @@ def plan_facts(plan: BuildPlan) -> dict[str, str]:
         "task": f"{schema.task}, packing {schema.packing}",
         "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
         "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}; "
-        f"ids by {run.load_encoder()}",
+        f"backend {run.load_encoder()}",
         "fingerprint": schema.fingerprint,
         "output holds": plan.output_state(),
     }

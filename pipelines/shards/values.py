@@ -35,7 +35,7 @@ class _Numbers(Mapping[str, N]):
         """Reads `train:16,validation:1`.
 
         Raises:
-          FieldError: it has another form, or a number or a name is none.
+          FieldError: it has a different form, or a number or a name is none.
         """
         numbers: dict[str, N] = {}
         for item in text.split(","):

@@ -35,7 +35,7 @@ def run(options: TokenizerOptions, beam_arguments: list[str], *, say: Say) -> Re
 
     Args:
       options: the command's.
-      beam_arguments: flags of Beam.
+      beam_arguments: Beam's flags.
       say: is given a line at each step.
 
     Raises:

@@ -203,7 +203,7 @@ def open_documents(schema: Schema, path: str, locate: Callable[[str], str]) -> R
       locate: maps the path of a file in the dataset to its path on this machine.
 
     Raises:
-      DataError: the files are damaged, or of another dataset.
+      DataError: the files are damaged, or of a different dataset.
     """
     shard, ending = path.split(".", 1)
     name = next(name for name, row in DOCUMENT_FORMATS.items() if ending == row.endings[0])

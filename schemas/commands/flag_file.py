@@ -47,7 +47,7 @@ def read_config(
       folder: holds NAME.yaml of `--config=NAME`.
 
     Raises:
-      UsageError: there is no such file, or it has another form; names the file. Or a flag whose
+      UsageError: there is no such file, or it has a different form; names the file. Or a flag whose
         value is a list is given twice.
     """
     typed = [each[2:].partition("=")[0].replace("-", "_") for each in argv if each[:2] == "--"]

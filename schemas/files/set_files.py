@@ -144,7 +144,7 @@ class LocalFiles:
         """Compares the size of every file with the manifest.
 
         Raises:
-          DataError: a file is missing, has another size, or is a link out of the directory.
+          DataError: a file is missing, has a different size, or is a link out of the directory.
         """
         for file in self.manifest.files:
             path, size = self.fetch(file.path), None
@@ -343,7 +343,7 @@ class CachedFiles:
         """Compares the size of every object with the manifest.
 
         Raises:
-          DataError: one is missing or has another size.
+          DataError: one is missing or has a different size.
         """
         there = store.sizes(self.directory)
         for file in self.manifest.files:

@@ -151,7 +151,7 @@ class FileStatistics:
     Attributes:
       documents: number of documents in the file.
       text_bytes: UTF-8 bytes of their texts.
-      words: words between white space in their texts.
+      words: words (separated by white space) in their texts.
       near_duplicates: number of documents of this partition removed as near-duplicates.
     """
 

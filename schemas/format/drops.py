@@ -186,7 +186,7 @@ class Removed:
     Attributes:
       documents: their number.
       text_bytes: their UTF-8 bytes.
-      words: their words between white space.
+      words: their words (separated by white space).
       samples: the documents with the smallest hashes, sorted by hash, each once.
     """
 
@@ -221,7 +221,7 @@ class Funnel:
     Attributes:
       documents: number of given documents.
       text_bytes: their UTF-8 bytes, normalized.
-      words: their words between white space; for edited documents, those after the edits.
+      words: their words (separated by white space); for edited documents, those after the edits.
       edited_bytes: bytes that edits removed from kept documents; below 0 if they added some.
       removed: reason to the documents that were dropped for it.
       edited_words: words that edits removed from kept documents.

@@ -382,7 +382,7 @@ def open_rows(path: str, stride: int, hash_rows: HashRows | None = None) -> RowR
       hash_rows: see `ArrayRecordReader`.
 
     Raises:
-      DataError: the file is missing, cannot be read, is cut, or is of another format.
+      DataError: the file is missing, cannot be read, is cut, or is of a different format.
     """
     extension = path.rsplit(".", 1)[-1]
     try:

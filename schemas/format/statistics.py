@@ -58,7 +58,7 @@ class ShardStatistics:
       dropped: reason to number, for reasons that are counted by shard, without zeros; see
         `schemas.format.drops`.
       text_bytes: UTF-8 bytes of the kept documents.
-      words: words between white space in the kept documents; 0 if the task counts none.
+      words: words (separated by white space) in the kept documents; 0 if the task counts none.
       tokens: tokens of the kept documents, before special tokens are added.
       specials_added: special tokens that were added, such as bos and eos.
       tokens_truncated: tokens that truncation removed.

@@ -24,6 +24,7 @@ _FILES = (
     r"(?:files?|json|manifests?|schemas?|datasets?|sets?|cards?|pages?|tables?|texts?|logs?|lines?"
     r"|plans?|rows?|shards?|corpus|corpora|flags?|headers?|names?|records?|clouds?)"
 )
+_KIND = "format|dataset|split|model|seed|stream|form"
 # Pattern, and what to write instead.
 RETIRED = {
     r"sidecars?": "metadata file",
@@ -66,7 +67,19 @@ RETIRED = {
     r"in words": "with a clear error",
     r"by itself alone|of itself": "say what is meant",
     r"runs? away": "backtracks catastrophically; grows without bound",
-    r"slopes": "gradients",
+    r"slopes?": "gradients",
+    r"between white space": "separated by white space",
+    r"most tokens to|fewest occurrences": "maximum number, minimum count",
+    r"(?:flags?|options?|images?|parts|pipelines?) of beam": "Beam's flags, a Beam pipeline",
+    r"(?:is|are) no settings?(?: of)?": "does not depend on",
+    r"by the (?:ten thousand|thousand|million)": "tens of thousands at a time",
+    r"flatters?": "favours",
+    r"belongs? to the kernel": "is released by the kernel",
+    r"holds? the interpreter(?!'s)": "holds the GIL",
+    r"(?:counted|optimized|orthogonalized|listed) apart": "separately",
+    r"counts? [\w ]{1,30} nowhere": "does not count",
+    r"always in one split": "in the same split",
+    rf"(?:has|have|had|in|of|on|sees) another (?:number|size|order|version|{_KIND})": "a different",
     r"mill(?:ed|s)?|sub-blocks?|informed|unasked": "retired",
 }
 # How a sentence must not begin, and why.

@@ -68,7 +68,7 @@ class BatchReader(ABC):
         """The rows with these indices, integers [n]: for every feature an array [n, *shape].
 
         Raises:
-          DataError: a file cannot be read or has another number of rows; names it.
+          DataError: a file cannot be read or has a different number of rows; names it.
           IndexError, TypeError: an index is outside of the split, or no integer.
         """
 

@@ -101,7 +101,7 @@ class Stages:
         """Reads the text.
 
         Raises:
-          FieldError: it has another form, or no run can have such stages.
+          FieldError: it has a different form, or no run can have such stages.
         """
         return cls(tuple(_parse_stage(part.strip(), text) for part in text.split(";")))
 

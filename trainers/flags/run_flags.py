@@ -181,7 +181,7 @@ class OptimizationFlags:
     """How a step changes the weights."""
 
     optimizer: Literal["adamw", "sgd_momentum"] = "adamw"
-    """Optimizer, the framework's own. sgd_momentum needs a higher learning rate."""
+    """Optimizer, of the framework. sgd_momentum needs a higher learning rate."""
     learning_rate: float = 5e-5
     """Highest learning rate, reached after the warm-up."""
     warmup_steps: Optional[int] = None

@@ -41,7 +41,7 @@ class GenerationFlags:
     """How a model continues a text."""
 
     max_new_tokens: int = 64
-    """Most tokens to generate. An end-of-text token ends a sample earlier."""
+    """Maximum number of tokens to generate. An end-of-text token ends a sample earlier."""
     temperature: float = 0.0
     """Temperature of the softmax that tokens are drawn from. 0 takes the likeliest token."""
     top_k: int = 0

@@ -97,7 +97,7 @@ class RowStream(IterableDataset):
           state: `state_dict` of the loader, of any rank, or of the stream's iterator.
 
         Raises:
-          UsageError: the state is of another stream; names what differs.
+          UsageError: the state is of a different stream; names what differs.
         """
         states = list(_states_in(state))
         if not states or len(states) != states[0]["workers"]:
@@ -136,8 +136,9 @@ class RowStream(IterableDataset):
         ]
         if differences:
             raise UsageError(
-                f"{self._reader.name}: the state is of another stream: {'; '.join(differences)}. "
-                "Create the stream with the former values, or with start_step instead of a state"
+                f"{self._reader.name}: the state is of a different stream: "
+                f"{'; '.join(differences)}. Create the stream with the former values, or "
+                "with start_step instead of a state"
             )
 
     def read(self, step: int, workers: int) -> Iterator[Any]:
@@ -185,7 +186,7 @@ class StepIterator(Iterator[Any]):
         """Resumes where the worker of the same number stopped.
 
         Raises:
-          UsageError: the state is of another stream, or of another number of workers.
+          UsageError: the state is of a different stream, or of a different number of workers.
         """
         self._stream.check(state)
         if (state["worker"], state["workers"]) != (self._worker, self._workers):

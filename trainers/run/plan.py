@@ -62,7 +62,7 @@ class TrainingPlan:
             return [*notes]
         missing = (
             f"split {data.validation_split!r} has no rows: no evaluations; "
-            f"{flag('validation_split')} names another split"
+            f"{flag('validation_split')} names a different split"
         )
         return [missing, *notes]
 

@@ -77,7 +77,7 @@ class TraceFlags:
         """The first and the last step of --steps.
 
         Raises:
-          FieldError: it has another form.
+          FieldError: it has a different form.
         """
         found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", self.steps or "")
         first, last = (int(found[1]), int(found[2])) if found else (1, 0)

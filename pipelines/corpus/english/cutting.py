@@ -1,6 +1,6 @@
 """Cuts columns of English text into words and punctuation. Pure.
 
-Text between white space is a chunk. Punctuation is cut off its beginning and end. The rest is a
+A run without white space is a chunk. Punctuation is cut off its beginning and end. The rest is a
 known spelling or a web address, or is cut at dots, commas and hyphens between letters. Rules and
 their order are those of spaCy's English tokenizer (3.8), whose words datatrove's filters count.
 

@@ -68,8 +68,8 @@ class C4(RuleGroup):
     c4_line_ends: Annotated[bool | None, _YES_NO] = paper(True, "yes")
     """Remove lines that do not end in . ! ? or a quotation mark."""
     c4_min_line_words: int | None = paper(3)
-    """Remove lines with fewer words between white space: 3 in FineWeb and in early versions of the
-    paper, 5 in C4's code and in the last version."""
+    """Remove lines with fewer words, separated by white space: 3 in FineWeb and in early versions
+    of the paper, 5 in C4's code and in the last version."""
     c4_max_word_length: int | None = paper(1000)
     """Remove lines with a longer word, in characters; 0 for no limit."""
     c4_line_phrases: Annotated[tuple[str, ...] | None, _PHRASE_LIST] = paper(

@@ -45,7 +45,7 @@ class Sizes(RuleGroup):
     max_chars: int = 0
     """Maximum number of characters of a document; 0 for no limit."""
     min_words: int = 0
-    """Minimum number of words between white space of a document."""
+    """Minimum number of words of a document, separated by white space."""
     max_repetition: float = 1.0
     """Maximum share of characters in repeated lines, or in the most frequent pair of words.
     Gopher's limit is 0.2."""

@@ -151,7 +151,7 @@ def _schema(raw: BinaryIO, part: Part) -> pa.Schema:
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise DataError(
             f"{part.path} is no Arrow stream or file ({one_line(error)}): get the file again, or "
-            f"give {flag('input_format')} if it has another format"
+            f"give {flag('input_format')} if it has a different format"
         ) from error
 
 

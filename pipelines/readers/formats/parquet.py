@@ -202,7 +202,7 @@ def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.Par
 def _open_error(part: Part, what: str) -> DataError:
     return DataError(
         f"{part.path} is no complete Parquet file ({what}): get the file again, or give "
-        f"{flag('input_format')} if it has another format"
+        f"{flag('input_format')} if it has a different format"
     )
 
 

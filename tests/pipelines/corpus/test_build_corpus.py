@@ -173,7 +173,8 @@ def test_a_run_from_python_returns_what_it_makes_or_finds(tmp_path, source, caps
     assert made.thing == found.thing == open_finished(Corpus, output)
     assert made.seconds is not None and found.seconds is None and found.warnings == ()
     assert (expected.kept, expected.schema) == (2, made.thing.schema)
-    assert len(lines) == 1 and "shuffle by files" in lines[0] and capsys.readouterr().out == ""
+    assert len(lines) == 1 and "shuffle: scratch files" in lines[0]
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
