@@ -275,6 +275,8 @@ def test_the_demo_prints_what_pages_show(tmp_path, monkeypatch):
             flags = step.command.partition(module)[2].removesuffix("...").replace("demo/", "")
             wanted = shlex.split(whole[module].replace("demo/", ""))
             assert {*shlex.split(flags)} <= {*wanted}, f"{block.place}: {step.command}"
+            if module.startswith("trainers.") and "CI" not in os.environ:
+                continue  # 300 steps take two minutes of a processor
             if module not in printed:
                 printed[module] = run(f"python -m {module} {whole[module]}")
             assert missing(shown, printed[module], tolerance) == [], printed[module]

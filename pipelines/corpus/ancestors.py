@@ -133,7 +133,7 @@ def read_ids(path: str, rows: int) -> np.ndarray:
     """The hashes of the documents of a file of a corpus, ascending: S16 [n].
 
     Raises:
-      DataError: the file cannot be read, or has another number of documents.
+      DataError: the file cannot be read, or has a different number of documents.
     """
     parts = []
     for documents in read_rows(path, rows, ("id",)):
