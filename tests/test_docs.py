@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.tools.command_reference import PAGE, reference
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
 from tests.tools.report_picture import PICTURE
@@ -327,6 +328,11 @@ def test_the_picture_of_a_row_follows_the_format():
     assert [token == "<pad>" for token in tokens] == (segments == 0).tolist()
     ends = np.append(segments[1:], 0) != segments
     assert [token == "</s>" for token in tokens] == (ends & (segments > 0)).tolist()
+
+
+def test_the_reference_of_commands_is_that_of_their_help():
+    is_current = PAGE.read_text(encoding="utf-8") == reference()
+    assert is_current, "run `python -m tests.tools.command_reference`"
 
 
 def test_the_picture_of_the_report_is_of_the_run_in_the_readme():
