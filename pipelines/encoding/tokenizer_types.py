@@ -198,7 +198,7 @@ def _plan_word_piece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
 
 
 def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
-    """Text is cut at plain spaces, except beside characters that may join with a space."""
+    """Text is cut at spaces, except beside characters that may join with a space."""
     allowed = {"Precompiled", "NFKC", "NFKD", "NFC", "NFD", "StripAccents", "Lowercase", "Nmt"}
     for step in _steps(config["normalizer"], "normalizers"):
         in_a_word = step["type"] == "Replace" and " " not in step["pattern"].get("String", " ")
@@ -212,8 +212,10 @@ def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     if steps[-1]["prepend_scheme"] == "first" or not steps[-1]["split"]:
         _refuse("it does not put a mark before each word")
     raw, normalized = _added_tokens(config, tokenizer)
-    clinging = _as_set(_clinging(tokenizer))
-    pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
+    spaces = _spaces(tokenizer, config)
+    clinging = _as_set(_clinging(tokenizer, spaces))
+    beside = rf"[{clinging}][{spaces}]*"
+    pattern = rf"[{spaces}]*(?:[^{spaces}{clinging}]|{beside}|[{spaces}]+{beside})+|[{spaces}]+"
     words, touching = _without_added(tokenizer), _touching(config)
     model = None if touching is None else pieces_of(config["model"], words, touching)
     return EncodingPlan(
@@ -234,7 +236,30 @@ def _touching(config: Config) -> str | None:
     return replaced
 
 
-def _clinging(tokenizer: Tokenizer) -> np.ndarray:
+def _spaces(tokenizer: Tokenizer, config: Config) -> str:
+    r"""The plain space, and those of "\n", "\t" and "\r" for which it stands in normalized text.
+
+    None of them joins with another character, except that "\r\n" is one (UAX #29, GB4 and GB5).
+    """
+    replaced = "".join(
+        step["pattern"].get("String", "")
+        for step in _steps(config["normalizer"], "normalizers")
+        if step["type"] == "Replace"
+    )
+    normalizer = tokenizer.normalizer
+    if normalizer is None:
+        return " "
+    ends = [
+        end
+        for end in "\n\t\r"
+        if end not in replaced
+        and normalizer.normalize_str(f"a{end}b") == "a b"
+        and normalizer.normalize_str(f"a{end}\nb").replace("  ", " ") == "a b"
+    ]
+    return " " + "".join(ends)
+
+
+def _clinging(tokenizer: Tokenizer, spaces: str) -> np.ndarray:
     """The characters beside which text is not cut at a space: bool[code points].
 
     They may join with the space, or a normalizer removes them or turns them into text that begins
@@ -242,6 +267,7 @@ def _clinging(tokenizer: Tokenizer) -> np.ndarray:
     """
     clinging = np.any([property_set(atom) for atom in _CLINGING], axis=0)
     clinging[list(_PREPENDED)] = True
+    clinging[[*map(ord, "^`")]] = False  # symbols that modify nothing
     if tokenizer.normalizer is not None:
         normalize = tokenizer.normalizer.normalize_str
         for point in np.flatnonzero(~clinging[:_ASSIGNED]).tolist():
@@ -250,7 +276,7 @@ def _clinging(tokenizer: Tokenizer) -> np.ndarray:
                 not text or text[0] in _WHITE or text[-1] in _WHITE
             )
     clinging[_ASSIGNED:] = True
-    clinging[ord(" ")] = False
+    clinging[[*map(ord, spaces)]] = False
     return clinging
 
 

@@ -12,6 +12,7 @@ Legend: N bytes of text, W words of a chunk, V tokens of the vocabulary, S edges
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from textmill.pipelines.rows.ragged import Ragged
 
 FORMS = 0x2028  # code points that may have a normal form
 ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds of characters; WHITE only before a word
-UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: id (~id: left), most characters of a word, its prefix
+# rules[4]: id (~id: left), most characters of a word, its prefix, whether white space may repeat
+UNKNOWN, LONGEST, MARK, RUNS = range(4)
 LEFT = -1  # instead of a number of ids: `tokenizers` must encode the word
 ROOM = 16  # most bytes of a normal form, with the mark before it
 
@@ -35,6 +37,7 @@ _EDGES = types.int32[:, ::1]
 _TRIE = types.Tuple((_EDGES, types.int64[::1]))
 _KNOWN = (*range(0x530), *range(0x2010, 0x2028))  # Latin, Greek, Cyrillic, and quotation marks
 _KINDS = "LNPSZ"  # categories whose characters in `_KNOWN` never join with their neighbours
+_ENDS = "\t\n\r"  # of another category; they join at most with each other, before a word
 _FORM_BYTES = 7
 _MOST_BYTES = 1 << 22  # of all tokens: node << 8 | byte of the trie must fit in 31 bits
 _UNKNOWN_PENALTY = 10.0  # below the lowest score
@@ -47,8 +50,15 @@ _OPTIONS = {
 class Pieces:
     """A WordPiece or Unigram model as a `WordModel`, for words of common characters."""
 
-    def __init__(self, model: Mapping[str, Any], forms: np.ndarray, mark: int):
-        """Takes the model of a tokenizer.json and the normal forms of characters, int64[FORMS]."""
+    def __init__(self, model: Mapping[str, Any], forms: np.ndarray, mark: int, runs: bool):
+        """Takes the model of a tokenizer.json and the rules of its words.
+
+        Args:
+          model: the model.
+          forms: the normal forms of characters, int64[FORMS].
+          mark: the form of the mark before a word.
+          runs: whether any number of WHITE characters may begin a word.
+        """
         if model["type"] == "WordPiece":
             tokens, scores = model["vocab"], []
             prefix = model["continuing_subword_prefix"]
@@ -63,7 +73,7 @@ class Pieces:
             unknown = ~unknown if is_left else unknown
             scores.append(min(scores) - _UNKNOWN_PENALTY)
         self._forms, self._scores = forms, np.array(scores, np.float64)
-        self._rules = np.array([unknown, min(longest, 1 << 62), mark])
+        self._rules = np.array([unknown, min(longest, 1 << 62), mark, runs])
         roots = np.repeat([0, 1], [len(tokens), len(later)])
         ids = np.array([*tokens.values(), *later.values()], np.int64)
         letters, offsets = _joined([token.encode() for token in (*tokens, *later)])
@@ -116,12 +126,16 @@ def pieces_of(model: Mapping[str, Any], words: Tokenizer, touching: str = "") ->
     forms = np.zeros(FORMS, np.int64)
     for point in _KNOWN:
         forms[point] = _form_of(chr(point), mark, split, touching)
-    return Pieces(model, forms, _packed(WITHIN, mark))
+    white = [chr(point) for point in np.flatnonzero(forms >> 60 == WHITE).tolist()]
+    runs = ("".join(run) for size in (2, 3) for run in product(white, repeat=size))
+    is_one = all(split(f"{run}a") == [f"{mark}a"] for run in runs)
+    return Pieces(model, forms, _packed(WITHIN, mark), is_one)
 
 
 def _form_of(character: str, mark: str, split: Callable[[str], list[str]], touching: str) -> int:
     """The normal form of a character, see above; 0 if it depends on other characters."""
-    if unicodedata.category(character)[0] not in _KINDS or character in touching:
+    is_known = unicodedata.category(character)[0] in _KINDS or character in _ENDS
+    if not is_known or character in touching:
         return 0
     alone, between = split(character), split(f"a{character}a")
     if not alone:
@@ -295,20 +309,20 @@ def _put(text, size, form):
 
 
 @inner
-def _write(data, place, stop, forms, mark, text, bounds):
+def _write(data, place, stop, forms, rules, text, bounds):
     """Writes the normalized parts of a word; returns their number, LEFT if a form is unknown."""
     parts, size, fresh, is_first = 0, 0, True, True
     while place < stop:
         form, length = _form(data, place, forms)
         kind = form >> 60
-        if kind == ASKED or kind == WHITE and not is_first:
+        if kind == ASKED or kind == WHITE and not (is_first or rules[RUNS] and parts == 0):
             return LEFT
         place, is_first = place + length, False
         if kind == WHITE:
             continue
         if fresh or kind == ALONE:
             bounds[parts] = size
-            parts, size = parts + 1, _put(text, size, mark)
+            parts, size = parts + 1, _put(text, size, rules[MARK])
         size = _put(text, size, form)
         fresh = kind == ALONE
     bounds[parts] = size
@@ -337,7 +351,7 @@ def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
       trie: the trie of `enter_pieces`.
       scores: float64[V + 1], the scores of tokens, the last that of an unknown character; of size 0
         for WordPiece.
-      rules: int64[3].
+      rules: int64[4].
       ids: uint32 of at least ROOM elements per byte, receives the ids of all words.
       offsets: int64[words + 1], receives where the ids of each word begin.
       left: bool[words], receives which words are left to `tokenizers`; they get no ids here.
@@ -353,7 +367,7 @@ def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
     for k in range(words.size):
         offsets[k], end = total, total
         first, stop = starts[words[k]], starts[words[k] + 1]
-        number = _write(data, first, stop, forms, rules[MARK], text, bounds)
+        number = _write(data, first, stop, forms, rules, text, bounds)
         left[k] = number < 0
         for part in range(number):
             word = text[bounds[part] : bounds[part + 1]]

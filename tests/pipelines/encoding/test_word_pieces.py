@@ -31,7 +31,7 @@ def _bare(config: dict) -> Tokenizer:
 
 def _draw_texts(draw: random.Random) -> list[str]:
     words = ["".join(draw.choices(_CHARACTERS, k=draw.randrange(1, 14))) for _ in range(400)]
-    spaces = (" ", "", "  ", "\n", "\t")
+    spaces = (" ", "", "  ", "\n", "\t", "\r", "\r\n", "\n\n \t ")
     return [
         "".join(w + draw.choice(spaces) for w in words[start : start + 8])
         for start in range(0, 400, 8)
@@ -144,7 +144,11 @@ def test_usual_words_are_not_asked_for(name, monkeypatch):
     backend = backend_of(tokenizer)
     monkeypatch.setattr(word_table.WordEncoder, "encode", count)
     assert different(backend, tokenizer, ["Hello, wørlds! (“Привет”, Ærø) 12½%"]) == []
-    assert asked == []
+    lines = ["def f(a):\n\n\treturn a_1\r\n  # b\n", " \n", "\r\n"]
+    assert different(backend, tokenizer, lines) == []
+    if name != "T5 by Metaspace":  # each white character but the last becomes a piece
+        assert [word for word in asked if word.strip()] == []
+    asked.clear()
     assert different(backend, tokenizer, ["e\u0301 हिन्दी"]) == []
     assert " ".join(word.strip() for word in asked) == "e\u0301 हिन्दी"
 
@@ -191,6 +195,16 @@ def test_a_letter_that_becomes_another_is_asked_for(content):
     config["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": content}
     tokenizer = Tokenizer.from_buffer(data_of(config))
     assert different(backend_of(tokenizer), tokenizer, ["a hat, a bat"]) == []
+
+
+@pytest.mark.parametrize("pattern", ["\n", "a\n", "\n\n", "\r\n", "\ta"])
+def test_line_ends_that_are_replaced_end_no_word(pattern):
+    config = config_of(small_tokenizer("T5, XLM-R"))
+    replace = {"type": "Replace", "pattern": {"String": pattern}, "content": "bab"}
+    config["normalizer"] = {"type": "Sequence", "normalizers": [replace, config["normalizer"]]}
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    texts = ["a\nb a\n\nb\r\na\tb\ta\r\n\r\nb\n \n\tb"]
+    assert different(backend_of(tokenizer), tokenizer, texts) == []
 
 
 @pytest.mark.parametrize("first", [{"type": "Lowercase"}, {"type": "NFKD"}])
