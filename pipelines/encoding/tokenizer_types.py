@@ -5,7 +5,7 @@ therefore not always a word of a language: it may be ` dog`, `ing`, or a whole l
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -50,6 +50,7 @@ _WHITE = {
     "\u205f",
     "\u3000",
 }
+_ALPHABET = 16  # characters that merges join, from which on words of them alone are cut
 _ASSIGNED = 0x32400  # code points from here on are no letters
 # Characters that may join with the one before or after them (UAX #29), and those that are no text.
 _CLINGING = (r"\p{M}", r"\p{C}", r"\p{Lm}", r"\p{Sk}", r"\p{Z}", r"\s", r"\u0E33", r"\u0EB3")
@@ -161,6 +162,12 @@ def _numeric() -> np.ndarray:
     digits = np.zeros(CODE_POINTS, bool)
     digits[[ord(piece) for piece, _ in pieces if len(piece) == 1 and piece != "a"]] = True
     return digits
+
+
+def _members(characters: Iterable[str]) -> np.ndarray:
+    members = np.zeros(CODE_POINTS, bool)
+    members[[*map(ord, characters)]] = True
+    return members
 
 
 def _as_set(members: np.ndarray) -> str:
@@ -284,7 +291,7 @@ def _clinging(tokenizer: Tokenizer, spaces: str) -> np.ndarray:
 
 
 def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
-    """Merges may cross spaces only if a token has a space after another character; none has."""
+    """Text is cut before spaces, and between characters that no merge joins."""
     model, vocab = config["model"], config["model"]["vocab"]
     if not model.get("byte_fallback") or any(f"<0x{i:02X}>" not in vocab for i in range(256)):
         _refuse("it neither splits text into words of bytes nor has a token for each byte")
@@ -295,7 +302,15 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         if re.search(f"[^{_SPACE}]{_SPACE}", left + right):
             _refuse(f"its merge of {left!r} and {right!r} crosses the end of a word")
     raw, normalized = _added_tokens(config, tokenizer)
-    pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
+    spaces = f" {_SPACE}"
+    parts = {part for merge in model["merges"] for part in merge}
+    if any(re.fullmatch("<0x[0-9A-F]{2}>", part) for part in parts):
+        words = [f"[^{spaces}]+"]  # any character may become bytes
+    else:
+        joined = _joined_characters(model["merges"])
+        words = [f"[{_as_set(members)}]+" for members in joined]
+        words.append(f"[{_as_set(~np.any([*joined, _members(spaces)], axis=0))}]")
+    pattern = "|".join([*(f"[{spaces}]*{word}" for word in words), f"[{spaces}]+"])
     prefix = _sentencepiece_prefix(config)
     return EncodingPlan(
         lambda: WordParts(
@@ -307,6 +322,27 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         normalized=normalized,
         prefix=prefix,
     )
+
+
+def _joined_characters(merges: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+    """Sets of characters that merges join only with others of the same set, or with spaces.
+
+    In published vocabularies these are alphabets and punctuation. Digits, line ends and most
+    ideographs are in none.
+
+    Returns:
+      Disjoint sets, each bool[code points]; the last may join several small ones.
+    """
+    sets: dict[str, set[str]] = {}
+    for left, right in merges:
+        one, other = left[-1], right[0]
+        if _SPACE not in (one, other) and (one not in sets or sets[one] is not sets.get(other)):
+            pair = {*sets.get(one, one), *sets.get(other, other)}
+            sets |= dict.fromkeys(pair, pair)
+    distinct = {id(joined): joined for joined in sets.values()}.values()
+    large = [joined for joined in distinct if len(joined) >= _ALPHABET]
+    small = {character for character, joined in sets.items() if len(joined) < _ALPHABET}
+    return [_members(joined) for joined in (*large, small) if joined]
 
 
 def _sentencepiece_prefix(config: Config) -> Prefix | None:
