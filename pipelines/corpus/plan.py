@@ -45,6 +45,12 @@ class CorpusPlan:
     near: NearDuplicateRule | None
 
 
+def times_partition(options: CorpusOptions) -> int:
+    """A worker's memory for a partition, in multiples of its bytes of text."""
+    times = _TIMES_PARTITION + _TIMES_NEAR * bool(options.near.rule)
+    return times + _TIMES_PARAGRAPHS * bool(options.duplicate_paragraphs)
+
+
 def plan_corpus(run: CorpusRun) -> CorpusPlan:
     """Estimates a run.
 
@@ -59,8 +65,7 @@ def plan_corpus(run: CorpusRun) -> CorpusPlan:
     scale = 1.0 if whole else text / max(sample.taken, 1)
     found = measure(options, sample)
     blocks = max(1, math.ceil(text / BLOCK_BYTES))
-    times_text = _TIMES_PARTITION + _TIMES_NEAR * bool(options.near.rule)
-    times_text += _TIMES_PARAGRAPHS * bool(options.duplicate_paragraphs)
+    times_text = times_partition(options)
     kept_bytes, sent = found.kept_bytes * scale, found.sent_bytes * scale
     shuffles = _count_shuffles(options, schema)
     elements = count_elements(sent, found.documents * scale, blocks, schema.files)

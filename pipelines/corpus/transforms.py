@@ -70,7 +70,7 @@ class BuildCorpus(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the steps."""
         job, pipeline = self._job, input_or_inputs
-        wiring = Wiring(job.shuffle_by)
+        wiring = Wiring(job.shuffle_by, job.memory)
         every_partition = (
             pipeline
             | "Files" >> beam.Create([job.partitions], reshuffle=False)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textmill.pipelines.corpus.job import CorpusJob
+from textmill.pipelines.corpus.plan import times_partition
 from textmill.pipelines.corpus.prepare import CorpusRun
+from textmill.pipelines.runners.plan import hinted_memory
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.flag_file import config_bytes
@@ -40,6 +42,7 @@ def wire(
             near=options.near.rule,
             paragraphs=options.duplicate_paragraphs,
             forget=forget,
+            memory=hinted_memory(run, times_partition(options), run.schema.files),
             against=against,
         )
         _ = pipeline | _build_corpus(job)

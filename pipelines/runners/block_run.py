@@ -47,6 +47,8 @@ class BlockJob:
       shuffle_by: how batches travel between workers: files or runner.
       blocks: number of blocks of the plan, each of which must be reported.
       forget: path of the digests of documents to forget; "" for none.
+      memory: bytes that a worker needs for a key of a shuffle, if the runner chooses machines by
+        them; else 0.
     """
 
     source: Source
@@ -57,6 +59,7 @@ class BlockJob:
     shuffle_by: str
     blocks: int
     forget: str = ""
+    memory: int = 0
 
     @property
     def keys(self) -> int:

@@ -16,6 +16,7 @@ from functools import cache
 import psutil
 from rich.filesize import decimal
 
+from textmill.pipelines.readers.compression import is_compressed
 from textmill.pipelines.readers.sources import CLUSTER_WORKERS, uneven
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import cpu_hours, duration
@@ -29,7 +30,27 @@ _BEAM_BYTES, WORKER_BYTES = 100_000_000, 500_000_000
 _BEGIN_SECONDS = 4.0  # to start a worker and to write the metadata files
 _SHUFFLE_SECONDS = 0.2  # of Beam's local runner, for a shuffle with its steps
 _GAIN = 0.8  # of each worker: they share memory and disk, and threads the interpreter
+_EXPANSION = 4  # bytes of text for a byte of a compressed file
+_PRIME_PROCESSES = 2  # of a worker: Dataflow starts one for each vCPU
 _BUSY = 0.5  # load of a core above which a plan mentions it
+
+
+def hinted_memory(run: BlockRun, times: float, keys: int) -> int:
+    """Bytes of a worker of Dataflow Prime for a key of a shuffle; 0 for other runners.
+
+    Args:
+      run: the inputs, of whose text each key gets an equal part.
+      times: memory for a key in multiples of its bytes of text.
+      keys: number of keys.
+    """
+    if not run.flags.is_prime:
+        return 0
+    text = sum(
+        part.bytes * (_EXPANSION if is_compressed(part.path) or part.format == "parquet" else 1)
+        for block in run.blocks
+        for part in block.parts
+    )
+    return int(_PRIME_PROCESSES * (WORKER_BYTES + times * text / keys))
 
 
 @dataclass

@@ -58,6 +58,8 @@ class RunnerFlags:
     sdk_container_image: str = ""
     worker_harness_container_image: str = ""
     extra_package: list[str] = field(default_factory=list)
+    dataflow_service_option: list[str] = field(default_factory=list)
+    experiment: list[str] = field(default_factory=list)
     flink_master: str = "[auto]"
     spark_master_url: str = "local[4]"
 
@@ -79,6 +81,12 @@ class RunnerFlags:
     def is_dataflow(self) -> bool:
         """Whether the runner is Dataflow."""
         return self.runner_class.endswith("DataflowRunner")
+
+    @property
+    def is_prime(self) -> bool:
+        """Whether the runner is Dataflow Prime, which chooses machines by the hints of steps."""
+        options = ",".join([*self.dataflow_service_option, *self.experiment]).split(",")
+        return self.is_dataflow and "enable_prime" in options
 
     @property
     def is_local(self) -> bool:

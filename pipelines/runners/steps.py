@@ -169,9 +169,10 @@ class Wiring:
       reports: (ALL, report) of each step.
     """
 
-    def __init__(self, shuffle_by: str):
+    def __init__(self, shuffle_by: str, memory: int = 0):
+        """`memory`: of a worker for a key, in bytes, see `BlockJob`."""
         self.reports: list[PCollection] = []
-        self._shuffle_by = shuffle_by
+        self._shuffle_by, self._memory = shuffle_by, memory
 
     def apply(
         self, step: SendingStep, collection: Any, *shuffles: int, name: str = ""
@@ -181,6 +182,8 @@ class Wiring:
         typed = beam.ParDo(step).with_output_types(
             tuple[int, bytes | Pointer], **types, **{_REPORTS: tuple[int, step.REPORT]}
         )
+        if isinstance(step, KeyedStep):
+            typed = with_memory(typed, self._memory)
         label = name or type(step).__name__
         outputs = cast(Any, collection | label >> typed.with_outputs(_REPORTS, *types))
         self.reports.append(outputs[_REPORTS])
@@ -189,6 +192,13 @@ class Wiring:
     def group(self, name: str, *collections: PCollection) -> PCollection:
         """Flattens collections of (key, value), and groups them by key."""
         return collections | f"All{name}" >> beam.Flatten() | f"By{name}" >> beam.GroupByKey()
+
+
+def with_memory(step: beam.ParDo, memory: int) -> beam.ParDo:
+    """A step whose workers get so many bytes of memory; 0 for the memory of all workers."""
+    if memory:
+        step.with_resource_hints(min_ram=memory)
+    return step
 
 
 def count_read(statistics: Statistics) -> None:

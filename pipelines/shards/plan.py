@@ -20,7 +20,7 @@ from textmill.schemas.format.manifest import MANIFEST
 
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example
 # batches, segments, a chunk of rows), in multiples of its bytes of text.
-_TIMES_BLOCK, _TIMES_SHARD = 6, 3
+_TIMES_BLOCK, TIMES_SHARD = 6, 3
 # Limits of a shard in a cluster's shuffle: Beam's messages have at most 2 GiB, and Flink keeps a
 # key in memory.
 _MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
@@ -53,7 +53,7 @@ class BuildPlan:
             shuffled_bytes=estimate.scratch_bytes,
             scratch_bytes=estimate.scratch_bytes,
             block_bytes=_TIMES_BLOCK * min(BLOCK_BYTES, estimate.text_bytes),
-            key_bytes=_TIMES_SHARD * estimate.text_bytes / shards,
+            key_bytes=TIMES_SHARD * estimate.text_bytes / shards,
             shuffles=1,
             elements=count_elements(estimate.scratch_bytes, estimate.documents, blocks, shards)
             * (self.run.shuffle_by == "runner" or self.run.times != 1),

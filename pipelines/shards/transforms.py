@@ -23,6 +23,7 @@ from textmill.pipelines.runners.steps import (
     count_read,
     count_shard,
     spread_blocks,
+    with_memory,
 )
 from textmill.pipelines.shards.choose import choose
 from textmill.pipelines.shards.job import Job, SetReport
@@ -142,6 +143,7 @@ class BuildShards(beam.PTransform):
         job, pipeline = self._job, input_or_inputs
         route_type, report_type = keyed_type(job.shuffle_by), tuple[int, SetReport]
         wiring = Wiring(job.shuffle_by)
+        write = beam.ParDo(WriteShard(job)).with_output_types(report_type)
         blocks = spread_blocks(pipeline, job.staging)
         [batches] = wiring.apply(RouteBlock(job), blocks, _ROUTED, name="Route")
         # Workers make the keys: 65,536 of them would swell the job.
@@ -154,7 +156,7 @@ class BuildShards(beam.PTransform):
             (batches, every_route)
             | "Meet" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(report_type)
+            | "Write" >> with_memory(write, job.memory)
         )
         return (
             # Reports on shards are large: the workers add them up.

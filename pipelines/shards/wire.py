@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from textmill.pipelines.runners.plan import hinted_memory
 from textmill.pipelines.shards.job import Job, share_tokenizer
+from textmill.pipelines.shards.plan import TIMES_SHARD
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.schema import tokenizer_config
 from textmill.pipelines.writers.staging import Staging
@@ -36,6 +38,7 @@ def wire(run: BuildRun, staging: Staging, forget: str = "") -> "Callable[[beam.P
             tokenizer_config=to_json(tokenizer_config(run.schema, run.tokenizer)),
             resume=options.run.resume,
             forget=forget,
+            memory=hinted_memory(run, TIMES_SHARD, sum(run.schema.shards.values())),
         )
         _ = pipeline | _build_shards(job)
 

@@ -41,7 +41,7 @@ class FindNear(beam.PTransform):
           `removed`: (partition, REMOVED rows) of the shuffle REMOVALS; `reports`: (ALL, report).
         """
         job, named = self._job, []
-        wiring = Wiring(job.shuffle_by)
+        wiring = Wiring(job.shuffle_by, job.memory)
         apply, group = wiring.apply, wiring.group
         members, markers = apply(Sign(job), numbers, Shuffle.MEMBERS, Shuffle.ASKS)
         pairs, asks = apply(

@@ -10,13 +10,14 @@ import json
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from tests.tools.python_process import run_python
-from textmill.pipelines import build_shards, train_tokenizer
+from textmill.pipelines import build_corpus, build_shards, train_tokenizer
 from textmill.pipelines.preflight.job import load_job
 from textmill.schemas.errors import DataError
 from textmill.schemas.version import VERSION
@@ -141,6 +142,42 @@ def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path):
     request = json.loads(job.json)
     assert request["type"] == "JOB_TYPE_BATCH"
     assert request["environment"]["sdkPipelineOptions"]["options"]["save_main_session"] is False
+
+
+PRIME = "--dataflow_service_options=enable_prime"
+MIN_RAM = "beam:resources:min_ram_bytes:v1"
+
+
+def memory_of(job):
+    """Name to bytes that a step requests."""
+    environments = job.proto.components.environments
+    hints = {n: dict(s.resource_hints) for n, s in environments.items()}
+    return {
+        name: int(hints[step.environment_id][MIN_RAM])
+        for name, step in job.steps(PARDO).items()
+        if MIN_RAM in hints[step.environment_id]
+    }
+
+
+def test_steps_on_keys_request_memory_of_dataflow_prime(gs_store, corpus, tokenizer_path):
+    """Two processes of 0.5 GB and three bytes for each byte of a shard's text."""
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", "--num_shards=4"]
+    flags += ["--splits=train:1"]
+    job = staged(gs_store, build_shards.main, *flags, PRIME)
+    expected = int(2 * (500_000_000 + 3 * Path(corpus).stat().st_size / 4))
+    assert memory_of(job) == {"BuildShards/Write": expected}
+
+
+@pytest.mark.slow
+def test_steps_on_partitions_request_memory_of_dataflow_prime(gs_store, corpus):
+    flags = [f"--input={corpus}", "--num_files=2", "--near_duplicates=jaccard:0.8"]
+    job = staged(gs_store, build_corpus.main, *flags, "--experiments=enable_prime")
+    found_memory = memory_of(job)
+    expected = int(2 * (500_000_000 + 8 * Path(corpus).stat().st_size / 2))
+    assert set(found_memory.values()) == {expected}
+    steps = {name.rpartition("/")[2] for name in found_memory}
+    assert {"ParDo(Stage)", "ParDo(Write)", "ParDo(Propose)"} <= steps
+    assert not {"ParDo(Clean)", "ParDo(Sign)"} & steps
 
 
 @pytest.mark.slow
