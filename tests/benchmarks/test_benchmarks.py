@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmarks import corpora, run_all
+from tests.benchmarks import compare_quality_model, corpora, run_all
 from tests.benchmarks.bench_merge_loop import plain_merges
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.compare_html import (
@@ -269,6 +269,19 @@ def test_scores_of_words_are_those_by_hand():
     found = (scores.precision, scores.recall, scores.f1)
     assert found == pytest.approx(((1 + 1 / 2 + 1) / 3, (1 / 2 + 1 + 1) / 3, (4 / 3 + 1) / 3))
     assert scores.kinds == pytest.approx({"article": 2 / 3, "forum": 5 / 6})
+
+
+def test_every_second_review_has_its_words_shuffled(monkeypatch):
+    texts = [" ".join(f"{n}.{word}" for word in range(30)) for n in range(8)]
+    monkeypatch.setattr(
+        compare_quality_model, "reviews", lambda _: [{"text": text} for text in texts]
+    )
+    found = compare_quality_model.norec(8)
+    assert (len(found.train), len(found.test)) == (6, 2)
+    pairs = zip(found.train + found.test, found.good + found.test_good, texts, strict=True)
+    for number, (text, good, before) in enumerate(pairs):
+        assert good == (number % 2 == 0) == (text == before)
+        assert sorted(text.split()) == sorted(before.split())
 
 
 def test_only_the_development_part_of_pages_is_read(tmp_path):
