@@ -51,5 +51,6 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
                 count(f"documents_dropped_{reason}", number)
             counts = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
             counts |= {"hosts": hosts, "forgotten": forgotten.found.digests}
+            counts |= {"scored": filtered.scored}
             self.add(CorpusReport.of(documents, **counts))
         self.report(deliveries=Deliveries(blocks=(block.index,)))

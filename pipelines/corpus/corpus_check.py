@@ -10,6 +10,7 @@ from textmill.pipelines.corpus.chain_check import check_chain
 from textmill.pipelines.corpus.partition import SOURCE
 from textmill.pipelines.corpus.partition_files import hex_ids
 from textmill.pipelines.corpus.removed_check import check_removed, read_file
+from textmill.pipelines.corpus.scored_file import check_scored
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.inspection.checks.listed_files import check_sums
@@ -42,7 +43,8 @@ def check_corpus(
     """
     corpus = open_finished(Corpus, directory, follow_links=follow_links)
     findings = check_sums(corpus)
-    for check in (_check_documents, check_removed, _check_samples, _check_hosts):
+    checks = (_check_documents, check_removed, _check_samples, _check_hosts, check_scored)
+    for check in checks:
         if not findings.problems:
             findings.problems += check(corpus, findings)
     if corpus.schema.ancestors and not findings.problems:

@@ -1,7 +1,8 @@
 """Searches a corpus for listed documents, for `pipelines.verify --absent`.
 
 A document is in a corpus by its id, by its text, or by a mention: in the lists of removed
-near-duplicates, filtered and contaminated documents, and in the samples of stats.json.
+near-duplicates, filtered and contaminated documents, and in the samples of stats.json and
+quality.json.
 """
 
 import os
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 
 from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.corpus.partition_files import hex_ids
+from textmill.pipelines.corpus.scored_file import read_scored
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.rows.routing import content_digests
@@ -21,7 +23,7 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import Corpus, open_finished
 from textmill.schemas.format.corpus_metadata import DOCUMENTS, NEAR_DUPLICATES
 from textmill.schemas.format.digests import Digests
-from textmill.schemas.format.manifest import REJECTED, ManifestFile
+from textmill.schemas.format.manifest import QUALITY, REJECTED, ManifestFile
 
 _TEXT = "text"
 _CONTAMINATION, _FILTERED, _ = REJECTED  # bad input is no document
@@ -80,3 +82,6 @@ def _search_samples(corpus: Corpus, names: set[str]) -> Iterator[str]:
         for sample in removed.samples:
             for digest in sorted(names & {sample.document, *_DIGEST.findall(sample.detail)}):
                 yield f"stats.json: document {digest} in a sample of {reason}"
+    for tenth, samples in read_scored(corpus).samples.items():
+        for digest in sorted(names & {sample.document for sample in samples}):
+            yield f"{QUALITY}: document {digest} in a sample of scores from {tenth}"

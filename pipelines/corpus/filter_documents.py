@@ -15,6 +15,7 @@ import pyarrow as pa
 from textmill.pipelines.corpus.decontamination.matches import Finder, Hit
 from textmill.pipelines.corpus.filters import Filters, rules_of
 from textmill.pipelines.corpus.rules.rule import Rule
+from textmill.pipelines.corpus.scored import FIELDS, Scored, score_documents
 from textmill.pipelines.encoding.normal_text import apply_form
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents
@@ -32,6 +33,7 @@ class Filtered(Chosen):
       lines: the filtered documents as JSON Lines with their reasons; b"" without --keep_rejects.
       observed: further counts of rules, section -> key -> number; see `rules.rule.Judged`.
       hits: text that documents share with evaluation texts.
+      scored: documents with scores of a model.
       hit_numbers: row in `before` of the document of each hit.
     """
 
@@ -41,6 +43,7 @@ class Filtered(Chosen):
     observed: Observed = field(default_factory=dict)
     hits: tuple[Hit, ...] = ()
     hit_numbers: tuple[int, ...] = ()
+    scored: Scored = field(default_factory=Scored)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class LoadedFilters:
             applied.observed,
             tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
             tuple(n for n, _ in applied.hits),
+            applied.scored,
         )
 
 
@@ -112,6 +116,7 @@ class Applied:
         edited and kept, `edited_bytes` the bytes that they lost.
       hits: see `Judged`.
       measured: number -> measured value and limit of dropped documents, if the rule has them.
+      scored: documents with scores of a model.
     """
 
     left: np.ndarray
@@ -120,6 +125,7 @@ class Applied:
     observed: Observed
     hits: tuple[tuple[int, Hit], ...] = ()
     measured: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    scored: Scored = field(default_factory=Scored)
 
 
 def apply_rules(
@@ -132,6 +138,8 @@ def apply_rules(
     hits: list[tuple[int, Hit]] = []
     measured: dict[int, tuple[Any, Any]] = {}
     added: dict[str, pa.Array] = {}
+    known: dict[str, np.ndarray] = {}  # facts of all documents
+    scored = Scored()
     is_edited = False
     for rule in rules:
         fields = [columns[role].take(pa.array(left)) for role in rule.roles]
@@ -139,6 +147,11 @@ def apply_rules(
         reason, after = judged.reason.astype(np.int64), judged.text
         if after is not None:
             reason[(reason == 0) & (pc.binary_length(after).to_numpy() == 0)] = 1
+        for name, facts in judged.known.items():
+            known[name] = np.full(len(columns), "", object)
+            known[name][left] = facts
+        if judged.scores is not None:
+            scored = score_documents(judged.scores, text, _fields(columns, known, left))
         hits += [(int(left[place]), hit) for place, hit in judged.hits]
         dropped, kept = np.flatnonzero(reason), pa.array(reason == 0)
         reasons |= {
@@ -168,7 +181,16 @@ def apply_rules(
         columns = columns.set_column(0, "text", text)
     for name, column in added.items():
         columns = columns.append_column(name, column)
-    return Applied(left, columns, reasons, observed, tuple(hits), measured)
+    return Applied(left, columns, reasons, observed, tuple(hits), measured, scored)
+
+
+def _fields(
+    columns: pa.RecordBatch, known: dict[str, np.ndarray], left: np.ndarray
+) -> dict[str, list[str]]:
+    """The fields of some documents that can say their language or host, and facts of rules."""
+    names = [name for name in FIELDS if name in columns.schema.names]
+    fields = {name: columns[name].take(pa.array(left)).to_pylist() for name in names}
+    return fields | {name: facts[left].tolist() for name, facts in known.items()}
 
 
 def _lines(documents: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:

@@ -12,6 +12,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
     add_clusters,
 )
 from textmill.pipelines.corpus.options import Paragraphs
+from textmill.pipelines.corpus.scored import Scored
 from textmill.pipelines.readers.page_hosts import PageHosts
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.writers.rejects import Stashed
@@ -68,6 +69,7 @@ class CorpusReport(BlockReport):
     stashed: tuple[Stashed, ...] = ()  # filtered documents, with --keep_rejects
     clusters: tuple[Cluster, ...] = ()  # the largest clusters of near-duplicates
     hosts: PageHosts = field(default_factory=PageHosts)
+    scored: Scored = field(default_factory=Scored)
 
     @classmethod
     def of_counts(cls, counts: Observed) -> Self:

@@ -40,7 +40,8 @@ def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
         )
     report.rejects.refuse_too_many(job.max_rejects)
     hosts = report.hosts.broken_equations(statistics.observed)
-    if broken := [*statistics.broken_equations(job.schema.keep_best), *hosts]:
+    scored = report.scored.broken_equations(statistics.observed)
+    if broken := [*statistics.broken_equations(job.schema.keep_best), *hosts, *scored]:
         raise DataError("documents were lost, which is a bug in Textmill: " + "; ".join(broken))
     if not statistics.total().documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())

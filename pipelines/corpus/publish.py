@@ -25,7 +25,7 @@ from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import CorpusStatistics
-from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, Manifest
+from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, QUALITY, Manifest
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import to_json
 
@@ -54,6 +54,7 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         **hits_file(report.hits),
         **forgotten_file(job.forget, report.forgotten),
         **({HOSTS: to_json(report.hosts)} if report.hosts.hosts else {}),
+        **({QUALITY: to_json(report.scored)} if report.scored.samples else {}),
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }
     return shard_files.publish(
@@ -76,6 +77,7 @@ def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusCont
         sampled=_first_rows(report, job, (columns[0], *urls), SAMPLED) if urls else shown,
         clusters=report.clusters,
         hosts=report.hosts,
+        scored=report.scored,
         config=job.config,
     )
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from rich.filesize import decimal
 
 from textmill.pipelines.corpus.near_duplicates.steps import Cluster
-from textmill.pipelines.corpus.rule_figures import observed, removals
+from textmill.pipelines.corpus.rule_figures import observed, removals, show_quality
+from textmill.pipelines.corpus.scored import URLS, Scored
 from textmill.pipelines.corpus.short_pages import show_hosts
 from textmill.pipelines.inspection.report.flow_and_zipf import Flow, flow
 from textmill.pipelines.inspection.report.numbers import cut_text, largest, tile
@@ -45,7 +46,6 @@ from textmill.schemas.format.manifest import ManifestFile
 
 SAMPLED = 10_000  # rows in which hosts are counted
 SHOWN = 12  # documents
-URLS = ("url", "source_url")  # columns that may hold the address of a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,7 @@ class CorpusContent(ReportContent):
       sampled: at most SAMPLED of them, with their columns of URLS.
       clusters: the largest clusters of near-duplicates.
       hosts: web pages by host.
+      scored: documents with scores of a model of quality.
     """
 
     schema: CorpusSchema
@@ -65,6 +66,7 @@ class CorpusContent(ReportContent):
     sampled: pa.Table
     clusters: Sequence[Cluster]
     hosts: PageHosts
+    scored: Scored
 
 
 def render_report(content: CorpusContent) -> bytes:
@@ -118,6 +120,10 @@ def _funnel(content: CorpusContent) -> Sequence[Shown]:
     return removals(content.statistics.funnel, kept)
 
 
+def _quality(content: CorpusContent) -> Sequence[Shown]:
+    return show_quality(content.statistics.observed, content.scored)
+
+
 def _figures(content: CorpusContent) -> Sequence[Shown]:
     """Figures of document lengths and hosts."""
     lengths = length_columns(content.statistics.lengths, "with {} words")
@@ -164,9 +170,11 @@ def _made(content: CorpusContent) -> Sequence[Shown]:
         "text": "the document",
         "file": "the input file",
         "record": "its position in the input file",
+        "quality": "score of the model of quality",
     }
+    kinds = {"record": "int64", "quality": "float32"}
     columns = [
-        (name, meanings.get(name, "kept field"), "int64" if name == "record" else "string")
+        (name, meanings.get(name, "kept field"), kinds.get(name, "string"))
         for name in content.schema.columns
     ]
     return show_making(
@@ -183,6 +191,7 @@ SECTIONS: tuple[Section, ...] = (
     ("", _overview),
     ("Documents and text", _flows),
     ("Removed by each rule", _funnel),
+    ("Quality by the model", _quality),
     ("Counts by the rules", lambda content: observed(content.statistics.observed)),
     ("Short main texts", lambda content: show_hosts(content.hosts)),
     ("Corpus", _figures),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from textmill.pipelines.corpus.filters import in_order
+from textmill.pipelines.corpus.scored import COLUMN, Scored, ScoreSum
 from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter
 from textmill.pipelines.inspection.report.parts import (
     CellTable,
@@ -15,6 +16,7 @@ from textmill.pipelines.inspection.report.parts import (
     Shown,
 )
 from textmill.pipelines.inspection.report.shared_sections import LISTED
+from textmill.pipelines.readers.page_hosts import MOST_HOSTS
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
 
@@ -72,9 +74,14 @@ def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
 
 
 def observed(counted: Observed) -> Sequence[Shown]:
-    """A figure for each section of further counts: columns for ranges, a table for names."""
+    """A figure for each section of further counts: columns for ranges, a table for names.
+
+    `show_quality` shows scores.
+    """
     figures = []
     for section, counts in sorted(counted.items()):
+        if section == COLUMN:
+            continue
         if ordered := by_number(counts)[:_BARS]:
             chart = ColumnChart([(name, n, f"{name}: {n:,}", "blue") for name, n in ordered])
             figures.append(Figure(spaced(section), chart))
@@ -92,3 +99,36 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     matches = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
     starts = {name: float(match[0]) for name, match in matches.items() if match}
     return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(matches.values()) else []
+
+
+def show_quality(observed: Observed, scored: Scored) -> Sequence[Shown]:
+    """The distribution of scores, samples of each tenth, and means by language and host."""
+    tenths = observed.get(COLUMN, {})
+    if not scored.samples:
+        return ()
+    columns = [(name, tenths[name], f"{name}: {tenths[name]:,}", "blue") for name in sorted(tenths)]
+    figures = [Figure("Documents by score", ColumnChart(columns))]
+    for what, sums in (("language", scored.languages), ("host", scored.hosts)):
+        if sums:
+            figures.append(Figure(f"Mean score by {what}", _means(what, sums)))
+    sentence = "All documents that the model scored, also those that were dropped later."
+    if len(scored.hosts) == MOST_HOSTS:
+        sentence += f" Only {MOST_HOSTS:,} hosts, chosen by the hash of their name, are counted."
+    samples = [
+        Excerpts(
+            [(one.document[:8], one.excerpt, f"{one.score:.3f}") for one in documents],
+            f"{tenth}: {len(documents)} of {number_of(tenths[tenth], 'document')}",
+        )
+        for tenth, documents in scored.samples.items()
+    ]
+    return (sentence, Pair(figures), *samples)
+
+
+def _means(what: str, sums: Mapping[str, ScoreSum]) -> CellTable:
+    """Those with the most documents."""
+    ordered = sorted(sums.items(), key=lambda item: (-item[1].documents, item[0]))[:LISTED]
+    rows = []
+    for name, one in ordered:
+        bar = meter(one.millionths, one.documents * 10**6)
+        rows.append((cut_text(name, 80), one.documents, f"{one.mean:.3f}", bar))
+    return CellTable(rows, (what, "documents", "mean score", ""))

@@ -24,6 +24,7 @@ from textmill.schemas.format.manifest import (
     FORGOTTEN,
     HISTOGRAM,
     HOSTS,
+    QUALITY,
     REJECTED,
     REJECTS,
     ROW_DOCUMENTS,
@@ -59,6 +60,7 @@ _OPTIONAL_IN_CORPUS = (
     DECONTAMINATION,
     FORGOTTEN,
     HOSTS,
+    QUALITY,
     *REJECTED,
 )
 REPORT = "report.json"  # of a tokenizer

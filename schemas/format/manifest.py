@@ -37,6 +37,7 @@ REJECTS = "rejects/rejects.jsonl"
 REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
 DECONTAMINATION = "decontamination.json"  # in a corpus
 HOSTS = "hosts.json"  # in a corpus of web pages
+QUALITY = "quality.json"  # in a corpus with scores of a model
 FORGOTTEN = "forgotten.txt"  # digests of --forget, in a dataset or corpus
 HISTOGRAM = "histogram.parquet"  # the counts of words of a tokenizer
 

@@ -91,7 +91,8 @@ def judge(identified: Labels, wanted: dict[str, float]) -> Judged:
     reason = np.where(is_other, 1, np.where(probability < least, 2, 0))
     measured = np.where(is_other, np.array(labels, object), probability)
     limit = np.where(is_other, ",".join(sorted(wanted)), least.astype(object))
-    return Judged(reason, observed=observed, measured=measured, limit=limit)
+    known = {"language": labels}
+    return Judged(reason, observed=observed, measured=measured, limit=limit, known=known)
 
 
 def _wanted(languages: Languages, identifier: str) -> dict[str, float]:

@@ -13,12 +13,12 @@ import pyarrow as pa
 import tyro
 
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
+from textmill.pipelines.corpus.scored import COLUMN
 from textmill.pipelines.linear_model.scores import LinearModel, count_tenths, load_model
 from textmill.pipelines.linear_model.training import GOOD
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError, flag
 
-COLUMN = "quality"
 _REASON = "quality_model:low"
 
 
@@ -113,4 +113,4 @@ def judge(scores: np.ndarray, least: np.float32) -> Judged:
     # The shortest decimals that are this float32, as in a JSON Lines corpus.
     measured = np.array([float(str(score)) for score in scores])
     added = {COLUMN: pa.array(scores, pa.float32())}
-    return Judged(scores < least, observed=observed, measured=measured, added=added)
+    return Judged(scores < least, observed=observed, measured=measured, added=added, scores=scores)

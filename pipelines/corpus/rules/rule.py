@@ -36,6 +36,8 @@ class Judged:
       measured: [n], the number or word by which each document was judged.
       limit: [n], what the measured values are compared to, if it differs between documents.
       added: further columns of the documents, by name; see `RuleGroup.added`.
+      known: [n], facts by name that are no columns of the corpus: {"language": ["en", "nb"]}.
+      scores: float32 [n], scores of a model, which the report shows.
     """
 
     reason: np.ndarray
@@ -45,6 +47,8 @@ class Judged:
     measured: np.ndarray | None = None
     limit: np.ndarray | None = None
     added: Mapping[str, pa.Array] = field(default_factory=dict)
+    known: Mapping[str, list[str]] = field(default_factory=dict)
+    scores: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
