@@ -5,7 +5,8 @@ from textmill.pipelines.quality.options import HELP, QualityOptions
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
 
-# Imports pyarrow and the readers.
+# Import rich, pyarrow and the readers.
+make_console = import_later("textmill.pipelines.runners.console:Console")
 train_model = import_later("textmill.pipelines.quality.run:train_model")
 
 
@@ -13,7 +14,7 @@ def main(argv: list[str]) -> None:
     """Trains the model of a command line."""
     options: QualityOptions = parse_options(argv, HELP, QualityOptions)
     leave_out_pandas()
-    train_model(options)
+    train_model(options, say=make_console(soft_wrap=True).print)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ _PLACES = {
     **dict.fromkeys(("Languages", "NgramLimits"), "textmill.pipelines.corpus.rules.shares"),
     **dict.fromkeys(("Normalizers", "Pattern"), "textmill.pipelines.tokenizer.values"),
     **dict.fromkeys(("ShardCounts", "Splits"), "textmill.pipelines.shards.values"),
+    "train_quality_model": "textmill.functions",
+    "QualityModel": "textmill.results",
     "ClassNames": "textmill.pipelines.tasks.class_names",
     "QuestionTemplate": "textmill.pipelines.tasks.questions",
     "TemplateArguments": "textmill.pipelines.tasks.chat_template",

@@ -22,6 +22,7 @@ from textmill.pipelines.tokenizer.values import Pattern as Pattern
 from textmill.results import Corpus as Corpus
 from textmill.results import Dataset as Dataset
 from textmill.results import Output
+from textmill.results import QualityModel as QualityModel
 from textmill.results import Tokenizer as Tokenizer
 from textmill.schemas.errors import DataError as DataError
 from textmill.schemas.errors import UsageError as UsageError
@@ -182,6 +183,33 @@ def build_shards(
     config: _Text = ...,
     **beam: Any,
 ) -> Dataset: ...
+def train_quality_model(
+    *,
+    output: _Text,
+    good: _Texts = ...,
+    other: _Texts = ...,
+    input: _Texts = ...,
+    document: Literal["file", "paragraph", "line"] = ...,
+    input_format: _Text = ...,
+    quoting: Literal["auto", "none", "double"] = ...,
+    follow_links: bool = ...,
+    max_document_bytes: int = ...,
+    max_rejects: int = ...,
+    text_field: _Text = ...,
+    label_field: _Text | None = ...,
+    good_label: _Text | None = ...,
+    held_out: float = ...,
+    word_ngrams: int = ...,
+    minn: int = ...,
+    maxn: int = ...,
+    buckets: int = ...,
+    dim: int = ...,
+    min_count: int = ...,
+    epochs: int = ...,
+    learning_rate: float = ...,
+    seed: int = ...,
+    overwrite: bool = ...,
+) -> QualityModel: ...
 @overload
 def train(
     trainer: Literal["flax_mlm"],

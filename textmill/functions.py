@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import time
 from importlib import import_module
 from typing import Any, Iterable, TypeVar, Union
 
 from textmill.keywords import Keywords
-from textmill.results import Corpus, Dataset, Output, Run, Tokenizer
+from textmill.results import Corpus, Dataset, Output, QualityModel, Run, Tokenizer
 from textmill.schemas.commands.textmill import ABOUT
 from textmill.schemas.errors import UsageError, as_keywords
 from textmill.tasks import Task
@@ -188,6 +189,36 @@ def describe(
     return keywords.call(work)
 
 
+def train_quality_model(**settings: Any) -> QualityModel:
+    """Trains a model of quality, for the keyword quality_model of `build_corpus`.
+
+    Args:
+      **settings: the flags of `textmill train-quality-model --help=all`. `good`, `other` and
+        `input` are paths or earlier results.
+
+    Returns:
+      The model's file, with its evaluation on held-out documents.
+
+    Raises:
+      UsageError: a setting is wrong, the file exists, or documents of one kind are missing.
+      DataError: the inputs are damaged or empty.
+    """
+    keywords = keywords_of("train_quality_model")
+
+    def work() -> QualityModel:
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.quality.options import HELP, QualityOptions
+        from textmill.pipelines.quality.run import train_model
+        from textmill.schemas.commands.options import parse_options
+        from textmill.schemas.typed_json import to_json
+
+        options = parse_options([], HELP, QualityOptions, keywords.given(settings)[1])
+        evaluation = train_model(options, say=lambda *_, **__: None)
+        return QualityModel(options.output, json.loads(to_json(evaluation)))
+
+    return keywords.call(work)
+
+
 def keywords_of(command: str) -> Keywords:
     """The keywords of a builder or a trainer, by the name of its command."""
     extra = command.partition("_")[0] if command in TRAINERS else "pipelines"
@@ -195,6 +226,8 @@ def keywords_of(command: str) -> Keywords:
     def options() -> Iterable[type]:
         if command in TRAINERS:
             return (import_module(f"textmill.trainers.{command}").TRAINER.flags,)
+        if command == "train_quality_model":
+            return (import_module("textmill.pipelines.quality.options").QualityOptions,)
         return import_module(f"textmill.pipelines.{command}").BUILDER.kinds()
 
     return Keywords(command, options, extra)

@@ -153,6 +153,27 @@ class Tokenizer(Output):
         return [ReportHead("tokenizer", f"{stats.vocab_size:,} tokens", tiles), *table]
 
 
+@dataclass(frozen=True)
+class QualityModel(os.PathLike):
+    """The file of a model of quality. It is a path: give it to `build_corpus`.
+
+    Attributes:
+      path: its path or URL.
+      evaluation: the content of PATH.json, such as evaluation["held_out"]["auc"].
+    """
+
+    path: str
+    evaluation: dict[str, Any]
+
+    def __fspath__(self) -> str:
+        """Its path or URL."""
+        return self.path
+
+    def __str__(self) -> str:
+        """Its path or URL, for a command line."""
+        return self.path
+
+
 class Dataset(Output):
     """A dataset of rows; `ShardSet(dataset)` reads them."""
 

@@ -12,8 +12,9 @@ from textmill.pipelines.linear_model.training import train
 from textmill.pipelines.quality.documents import Labelled, read_labelled
 from textmill.pipelines.quality.evaluation import Agreement, agree
 from textmill.pipelines.quality.options import QualityOptions
-from textmill.pipelines.runners.console import Console, columns_table, facts_table
-from textmill.schemas.commands.terminal import command_name, say
+from textmill.pipelines.runners.console import columns_table, facts_table
+from textmill.pipelines.runners.result import Say
+from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.typed_json import to_json
@@ -41,8 +42,12 @@ class Evaluation:
 _SETTINGS = ("word_ngrams", "minn", "maxn", "buckets", "dim", "min_count", "epochs")
 
 
-def train_model(options: QualityOptions) -> Evaluation:
-    """Trains a model, writes it and its evaluation, and prints a summary.
+def train_model(options: QualityOptions, *, say: Say) -> Evaluation:
+    """Trains a model, writes it and its evaluation.
+
+    Args:
+      options: of the command.
+      say: prints a part of the summary.
 
     Raises:
       UsageError: the file exists, or documents of one kind are missing.
@@ -72,12 +77,17 @@ def train_model(options: QualityOptions) -> Evaluation:
     )
     store.write_file(options.output, content)
     store.write_file(f"{options.output}.json", to_json(evaluation))
-    _print(options, found, evaluation, len(content), time.monotonic() - began)
+    _print(options, found, evaluation, len(content), time.monotonic() - began, say)
     return evaluation
 
 
 def _print(
-    options: QualityOptions, found: Labelled, evaluation: Evaluation, size: int, seconds: float
+    options: QualityOptions,
+    found: Labelled,
+    evaluation: Evaluation,
+    size: int,
+    seconds: float,
+    say: Say,
 ) -> None:
     own = evaluation.held_out
     left_out = {
@@ -85,8 +95,7 @@ def _print(
         "with both labels": found.contradicted,
         "rejected": found.rejected,
     }
-    console = Console()
-    console.print(
+    say(
         facts_table(
             {
                 "documents": f"{found.read:,} read; {evaluation.documents:,} to train on, "
@@ -110,7 +119,7 @@ def _print(
                 f"{tenth.score:.3f}",
                 f"{tenth.good:.3f}",
             )
-    console.print("", table, "", sep="\n")
+    say("", table, "", sep="\n")
     say(
         f"score documents: {command_name('pipelines.build_corpus')} "
         f"{flag('quality_model', options.output)} ..."

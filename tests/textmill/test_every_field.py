@@ -15,7 +15,7 @@ from textmill.schemas.commands.options import Given, fields_of, is_switch, parse
 from textmill.schemas.commands.values import kind_of, rule_of
 
 PAGE = Help("pipelines.thing", "", "", "", "")
-COMMANDS = ("build_corpus", "train_tokenizer", "build_shards", *TRAINERS)
+COMMANDS = ("build_corpus", "train_tokenizer", "build_shards", "train_quality_model", *TRAINERS)
 LIMITS = [({2: 0.2, 3: 0.1}, "2:0.2,3:0.1")]
 YES = [(True, "yes"), (False, "no"), ("yes", "yes")]
 TEXTS = [(["a, b", "c"], '"a, b",c'), (["a"], "a"), ("a,b", "a,b")]

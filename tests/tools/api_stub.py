@@ -31,6 +31,7 @@ from textmill.functions import verify as verify
 from textmill.results import Corpus as Corpus
 from textmill.results import Dataset as Dataset
 from textmill.results import Output
+from textmill.results import QualityModel as QualityModel
 from textmill.results import Tokenizer as Tokenizer
 from textmill.schemas.errors import DataError as DataError
 from textmill.schemas.errors import UsageError as UsageError
@@ -83,9 +84,8 @@ def write_stub() -> str:
         return f"def {name}({', '.join(parameters)}) -> {result}: ...\n"
 
     more = ["config: _Text = ...", "**beam: Any"]
-    corpus, tokenizer, shards = (
-        keywords_of(name).options() for name in ("build_corpus", "train_tokenizer", "build_shards")
-    )
+    names = ("build_corpus", "train_tokenizer", "build_shards", "train_quality_model")
+    corpus, tokenizer, shards, model = (keywords_of(name).options() for name in names)
     parts = [
         function("build_corpus", "Corpus", "*", *keywords(*corpus), *more),
         function("train_tokenizer", "Tokenizer", "*", *keywords(*tokenizer), *more),
@@ -97,6 +97,7 @@ def write_stub() -> str:
             *keywords([*shards][0], but="task"),
             *more,
         ),
+        function("train_quality_model", "QualityModel", "*", *keywords(*model)),
     ]
     for name in TRAINERS:
         own = keywords(*keywords_of(name).options())

@@ -8,6 +8,7 @@ import fasttext
 import numpy as np
 import pytest
 
+import textmill as tm
 from tests.tools.corpus_factory import build, rows_of, write_lines
 from textmill.pipelines.quality.evaluation import agree, area
 from textmill.pipelines.train_quality_model import main
@@ -63,6 +64,24 @@ def test_build_corpus_and_fasttext_use_the_model(tmp_path, labelled):
     assert row["text"] == unseen[0]
     labels, scores = fasttext.load_model(str(output)).predict(unseen[0])
     assert (labels, scores[0]) == (("__label__good",), pytest.approx(row["quality"], abs=1e-6))
+
+
+def test_the_function_is_the_command(tmp_path, labelled):
+    settings = {"label_field": "label", "good_label": "1", "buckets": 2000, "dim": 4}
+    model = tm.train_quality_model(
+        input=labelled, output=tmp_path / "one.bin", held_out=0.2, **settings
+    )
+    evaluation = train(tmp_path / "two.bin", *by_label(labelled))
+    assert Path(model).read_bytes() == (tmp_path / "two.bin").read_bytes()
+    assert model.evaluation == evaluation and evaluation["held_out"]["auc"] == 1.0
+    corpus = tm.build_corpus(
+        input=labelled, output=tmp_path / "corpus", quality_model=model, keep_best=0.5
+    )
+    assert corpus.stats.total().documents == 60
+    with pytest.raises(UsageError, match="good_labels=1: did you mean good_label"):
+        tm.train_quality_model(input=labelled, output="x", good_labels=1)
+    with pytest.raises(UsageError, match="give overwrite=True to replace it"):
+        tm.train_quality_model(input=labelled, output=model, **settings)
 
 
 def test_equal_documents_count_once_and_contradicted_ones_not(tmp_path, labelled, capsys):
