@@ -118,7 +118,7 @@ HELP = Help(
     about="Trains a tokenizer on text: byte-level BPE, as GPT-2 has, or WordPiece, as BERT has.",
     usage="--input=PATH --output=DIR --vocab_size=N",
     example="--input=corpus --output=tokenizer --vocab_size=32000",
-    page="docs/build_shards.md",
+    page="docs/tokenizers.md",
     common="document text_field model special_tokens min_frequency pattern normalizer lowercase "
     "from_histogram overwrite",
     groups={
