@@ -13,10 +13,18 @@ publish_directory = import_later("textmill.pipelines.publishing.upload:publish_d
 
 def main(argv: list[str]) -> None:
     """Publishes the directory of a command line, or finds it published."""
-    options: PublishOptions = parse_options(argv, PUBLISH_HELP, PublishOptions)
+    publish(parse_options(argv, PUBLISH_HELP, PublishOptions))
+
+
+def publish(options: PublishOptions) -> str:
+    """Publishes a directory, or finds it published; returns the repository's address for readers.
+
+    Raises:
+      UsageError, DataError: as `publish_directory`.
+    """
     leave_out_pandas()
     verified = VerifyOptions((options.directory,), options.follow_links)
-    publish_directory(options, lambda: verify(verified))
+    return publish_directory(options, lambda: verify(verified))
 
 
 if __name__ == "__main__":

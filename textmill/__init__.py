@@ -25,7 +25,15 @@ from typing import Any
 
 _PLACES = {
     **dict.fromkeys(
-        ("build_corpus", "train_tokenizer", "build_shards", "train", "verify", "describe"),
+        (
+            "build_corpus",
+            "train_tokenizer",
+            "build_shards",
+            "train",
+            "verify",
+            "describe",
+            "publish",
+        ),
         "textmill.functions",
     ),
     **dict.fromkeys(("Corpus", "Tokenizer", "Dataset", "Run", "open"), "textmill.results"),

@@ -4,6 +4,7 @@ from os import PathLike
 from typing import Any, Literal, TypeAlias, overload
 
 from textmill.functions import describe as describe
+from textmill.functions import publish as publish
 from textmill.functions import verify as verify
 from textmill.pipelines.corpus.near_duplicates.flags import Bands as Bands
 from textmill.pipelines.corpus.near_duplicates.flags import Jaccard as Jaccard

@@ -219,6 +219,60 @@ def train_quality_model(**settings: Any) -> QualityModel:
     return keywords.call(work)
 
 
+def publish(
+    directory: Path,
+    *,
+    repo: str,
+    revision: str | None = None,
+    papers: Path | None = None,
+    private: bool = False,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    follow_links: bool = False,
+) -> str:
+    """Uploads a corpus or a dataset to the Hugging Face Hub, or finds it uploaded.
+
+    Args:
+      directory: of a corpus or dataset, or an earlier result.
+      repo: USER/NAME of a dataset repository, which is created if it does not exist.
+      revision: the branch; None for main.
+      papers: a directory of the card and other files, as `describe` writes it.
+      private: whether to create a private repository, and refuse a public one.
+      overwrite: whether to replace other content.
+      dry_run: whether to list the changes only.
+      follow_links: whether to upload files that are links to outside the directory.
+
+    Returns:
+      The address for readers: hf://datasets/USER/NAME.
+
+    Raises:
+      UsageError: there is no token, or the repository has other content.
+      DataError: the directory is damaged, or the Hub rejects a request or is not reachable.
+    """
+    keywords = Keywords("publish", lambda: (), "pipelines")
+    paths = os.fspath(directory), None if papers is None else os.fspath(papers)
+
+    def work() -> str:
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.publish import publish as upload
+        from textmill.pipelines.publishing.options import PublishOptions
+
+        return upload(
+            PublishOptions(
+                directory=paths[0],
+                repo=repo,
+                revision=revision,
+                papers=paths[1],
+                private=private,
+                overwrite=overwrite,
+                dry_run=dry_run,
+                follow_links=follow_links,
+            )
+        )
+
+    return keywords.call(work)
+
+
 def keywords_of(command: str) -> Keywords:
     """The keywords of a builder or a trainer, by the name of its command."""
     extra = command.partition("_")[0] if command in TRAINERS else "pipelines"

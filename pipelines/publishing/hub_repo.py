@@ -45,6 +45,7 @@ class HubRepo:
 
     Attributes:
       url: its address for people.
+      place: its address for readers, and for messages: hf://datasets/USER/NAME.
       exists: whether there is a repository.
       is_private: whether only its owners see it; False if it does not exist.
       head: the newest commit of the branch; None if there is no branch.

@@ -115,13 +115,21 @@ class _Plan:
         """Whether the repository has everything."""
         return not (self.upload or self.finish or self.others)
 
+    @property
+    def needs_verified(self) -> bool:
+        """Whether it uploads more than papers."""
+        return bool(self.upload) or MANIFEST in self.finish
 
-def publish_directory(options: PublishOptions, verify: Callable[[], object]) -> None:
+
+def publish_directory(options: PublishOptions, verify: Callable[[], object]) -> str:
     """Uploads a corpus or a dataset, or finds it uploaded, and reports it.
 
     Args:
       options: the flags.
       verify: checks all files of the directory; raises DataError.
+
+    Returns:
+      The address for readers: hf://datasets/USER/NAME.
 
     Raises:
       UsageError: it is no corpus or dataset, there is no token, or the repository has other
@@ -143,7 +151,7 @@ def publish_directory(options: PublishOptions, verify: Callable[[], object]) -> 
     elif plan.is_done:
         say(f"{repo.place} already has this {content.info.noun}: nothing to do")
     else:
-        if plan.upload or MANIFEST in plan.finish:  # else only papers
+        if plan.needs_verified:
             verify()
         repo.create(private=options.private)
         sent = _Sent()
@@ -157,6 +165,7 @@ def publish_directory(options: PublishOptions, verify: Callable[[], object]) -> 
         seconds = time.monotonic() - began
         files = number_of(sent.files, "file")
         say(f"ok: {files}, {decimal(sent.bytes)}, {seconds:.1f} s: {repo.url}")
+    return repo.place
 
 
 def _read_content(options: PublishOptions) -> _Content:
@@ -249,7 +258,7 @@ def _show(plan: _Plan, content: _Content, repo: HubRepo, options: PublishOptions
         say(f"create  {'private' if options.private else 'public'} repository {options.repo}")
     if repo.head is None and options.revision:
         say(f"create  branch {options.revision}")
-    if not plan.is_done:
+    if plan.needs_verified:
         say(f"verify  {options.directory}")
     for path in plan.others:
         say(f"delete  {path}")

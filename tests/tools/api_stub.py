@@ -27,6 +27,7 @@ from os import PathLike
 from typing import Any, Literal, TypeAlias, overload
 
 from textmill.functions import describe as describe
+from textmill.functions import publish as publish
 from textmill.functions import verify as verify
 from textmill.results import Corpus as Corpus
 from textmill.results import Dataset as Dataset

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import textmill as tm
 from tests.tools.corpus_factory import build, write_lines
 from tests.tools.hub_server import TEXT, TOKEN, HubServer
 from tests.tools.places import ROOT
@@ -99,7 +100,7 @@ def test_a_dataset_is_uploaded_once(hub, shards, capsys):
     out = capsys.readouterr().out
     assert f": {hub.url}/datasets/me/data\n" in out and out.startswith("ok: ")
     asked = hub.asked.copy()
-    main([str(shards), REPO])
+    assert tm.publish(shards, repo="me/data") == "hf://datasets/me/data"
     assert capsys.readouterr().out == (
         "hf://datasets/me/data already has this dataset: nothing to do\n"
     )
