@@ -56,6 +56,7 @@ def build_corpus(
     quality: _Texts | None = ...,
     keep_rejects: bool = ...,
     url_blocklist: _Texts = ...,
+    respect: _Texts | None = ...,
     min_chars: int = ...,
     max_chars: int = ...,
     min_words: int = ...,

@@ -1,10 +1,11 @@
 """Checks a finished corpus for what a user may not want."""
 
 from textmill.pipelines.corpus.decontamination.report import warn_of_targets
-from textmill.pipelines.corpus.filters import warn_of
 from textmill.pipelines.corpus.partition import SOURCE
+from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.short_pages import warn_of_hosts
 from textmill.pipelines.readers.corpus_files import read_hosts
+from textmill.pipelines.readers.page_rights import RIGHTS
 from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import FILLED
@@ -16,7 +17,7 @@ def warnings_of(corpus: Corpus) -> list[str]:
     stats = corpus.stats
     filled = stats.observed.get(FILLED, {})
     kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
-    empty = [name for name in kept if name not in filled]
+    empty = [name for name in kept if name not in filled and name not in RIGHTS]
     warnings = warn_of(stats.funnel, stats.observed)
     if corpus.lists(DECONTAMINATION):
         warnings += warn_of_targets(corpus.read(DECONTAMINATION), corpus.schema.parameters)

@@ -1,12 +1,12 @@
 """Checks a whole corpus, as `pipelines.verify` does: reads all files again."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.corpus.chain_check import check_chain
+from textmill.pipelines.corpus.field_counts import SECTIONS, count_fields
 from textmill.pipelines.corpus.partition import SOURCE
 from textmill.pipelines.corpus.partition_files import hex_ids
 from textmill.pipelines.corpus.removed_check import check_removed, read_file
@@ -26,7 +26,7 @@ from textmill.schemas.format.corpus_metadata import (
     bins_of,
     partition_of,
 )
-from textmill.schemas.format.drops import LONGEST
+from textmill.schemas.format.drops import LONGEST, Observed, add_observed
 from textmill.schemas.format.manifest import HOSTS
 
 
@@ -55,7 +55,7 @@ def check_corpus(
 def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
     last, lengths = "", np.zeros(BINS, np.int64)
     fields = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
-    filled: Counter[str] = Counter()
+    by_field: Observed = {}
     for number, file in enumerate(corpus.documents):
         counts = FileStatistics()
         try:
@@ -70,9 +70,7 @@ def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
                     raise DataError("the id of a document belongs to another file")
                 words = count_words(text)
                 lengths += np.array(bins_of(words))
-                for name in fields:
-                    sizes = pc.binary_length(documents.columns[name]).to_numpy()
-                    filled[name] += int(np.count_nonzero(sizes))
+                add_observed(by_field, count_fields(documents.columns, fields))
                 counts = FileStatistics(
                     counts.documents + len(ids),
                     counts.text_bytes + int(pc.sum(pc.binary_length(text)).as_py() or 0),
@@ -85,9 +83,11 @@ def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
         findings.documents += counts.documents
         if counts != corpus.stats.files[file.path]:
             yield f"{file.path} has {counts}, but stats.json {corpus.stats.files[file.path]}"
-    counted = {name: number for name, number in filled.items() if number}
-    if not findings.problems and counted != corpus.stats.observed.get(FILLED, {}):
-        yield f"stats.json: {FILLED} is not {counted}"
+    for section in (FILLED, *SECTIONS):
+        stated, counted = corpus.stats.observed.get(section, {}), by_field.get(section, {})
+        # Corpora of earlier versions have no section but FILLED.
+        if not findings.problems and stated != counted and (stated or section == FILLED):
+            yield f"stats.json: {section} is not {counted}"
     if not findings.problems and tuple(lengths.tolist()) != corpus.stats.lengths:
         yield f"stats.json: lengths are {corpus.stats.lengths}, not {tuple(lengths.tolist())}"
 

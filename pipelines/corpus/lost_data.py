@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from textmill.pipelines.corpus.filters import warn_of
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
+from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.shuffles import name_shuffle
 from textmill.pipelines.readers.sources import read_blocks
 from textmill.pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries

@@ -50,7 +50,7 @@ HELP = Help(
         "Input: documents and their fields": "reading text_field keep_fields html html_comments",
         "Output: the corpus": "output file_format num_files keep_source",
         "Filters: which documents stay": "normalize quality language sizes url_blocklist "
-        "filter against forget keep_rejects",
+        "respect filter against forget keep_rejects",
         "Quality by a model: scores that are learned": "quality_model",
         "Gopher: rules for English (Rae et al. 2021), all set by --quality=gopher": "gopher",
         "C4: rules for English (Raffel et al. 2020), all set by --quality=c4": "c4",
@@ -239,7 +239,8 @@ class CorpusOptions:
     @cached_property
     def extraction(self) -> Extraction:
         """The text that is taken from web pages."""
-        return Extraction(self.html, self.html_comments)
+        fields = {kept.role.field for kept in self.keep_fields}
+        return Extraction.of_fields(self.html, self.html_comments, fields)
 
     @cached_property
     def ancestors(self) -> tuple[Corpus, ...]:

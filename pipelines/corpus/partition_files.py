@@ -1,6 +1,5 @@
 """Writes the files of a partition: its documents, and its near-duplicates."""
 
-import hashlib
 import io
 import os
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 
 from textmill.pipelines.corpus.ancestors import find_known, load_older
 from textmill.pipelines.corpus.counting import drop_rows, text_lengths
+from textmill.pipelines.corpus.field_counts import count_fields
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
 from textmill.pipelines.corpus.options import PARAGRAPHS, Paragraphs
@@ -28,9 +28,7 @@ from textmill.schemas.format.corpus_metadata import (
     FileStatistics,
     bins_of,
 )
-from textmill.schemas.format.drops import (
-    Funnel,
-)
+from textmill.schemas.format.drops import Funnel, total_observed
 from textmill.schemas.format.manifest import ManifestFile
 
 _GROUP_BYTES = 16 << 20  # of text in a row group, which becomes a block when it is read
@@ -49,8 +47,7 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
     content = encode_documents(batch, job.schema)
     words = batch["words"].to_numpy()
     kept = [role.name for role in job.source.roles[1:]]
-    filled = {name: int(np.count_nonzero(text_lengths(batch[name]))) for name in kept}
-    filled |= dict.fromkeys(job.filters.added(), len(batch))
+    added = dict.fromkeys(job.filters.added(), len(batch))
     counts = FileStatistics(
         documents=len(batch),
         text_bytes=int(text_lengths(batch["text"]).sum()),
@@ -59,7 +56,7 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
     return CorpusReport(
         files=(stage_file(job.staging, name, DOCUMENTS, content, len(batch)),),
         statistics=CorpusStatistics(
-            observed={FILLED: filled} if filled else {},
+            observed=total_observed((count_fields(batch, kept), {FILLED: added} if added else {})),
             files={name: counts},
             lengths=bins_of(words),
         ),
@@ -195,6 +192,6 @@ _ENCODERS = {"parquet": _parquet, "jsonl": _json_lines}
 
 def stage_file(staging: str, name: str, split: str, content: bytes, rows: int) -> ManifestFile:
     """Writes a file into the staging folder, from which it is published."""
-    file = ManifestFile(name, len(content), hashlib.sha256(content).hexdigest(), split, rows)
+    file = replace(shard_files.describe_file(name, content), split=split, rows=rows)
     store.write_file(os.path.join(staging, shard_files.staged_name(file)), content)
     return file

@@ -15,6 +15,10 @@ from textmill.pipelines.readers.page_hosts import (
 from textmill.schemas.format.manifest import HOSTS
 
 _MOST_PATHS = 50  # of inputs
+_RIGHTS = (
+    *("documents_by_license", "documents_by_robots", "documents_by_x_robots_tag"),
+    "documents_by_tdm_reservation",
+)
 _FEWEST_DOMAINS = 20  # or a tenth of all, as in the template
 _OTHER_NAMES = {"no": "nb"}  # labels of identifiers -> codes of the Hub
 
@@ -125,6 +129,32 @@ class Provenance:
         }
         replaced = self.corpus.counts("stats.json", "observed", "pii", ALL)
         return found | {f"personal data replaced: {kind}": n for kind, n in replaced.items()}
+
+    @property
+    def years(self) -> dict[str, Count]:
+        """The documents of the corpus by the year of their field date."""
+        return self.corpus.counts("stats.json", "observed", "documents_by_year", ALL)
+
+    @property
+    def rights(self) -> dict[str, Count]:
+        """The documents of the corpus by licences and reservations of rights."""
+        found = {}
+        for section in _RIGHTS:
+            title = section.removeprefix("documents_by_")
+            counts = self.corpus.counts("stats.json", "observed", section, ALL)
+            found |= {f"{title}: {key}": count for key, count in counts.items()}
+        return found
+
+    @property
+    def respects(self) -> str:
+        """The value of --respect; "" without it."""
+        return self.corpus.parameters.get("respect", "")
+
+    @property
+    def respected(self) -> dict[str, Count]:
+        """The pages that --respect removed, by reason; 0 for those of which there were none."""
+        names = (f"respect:{name}" for name in self.respects.split(",") if name)
+        return {name: self.corpus.count("stats.json", "dropped", name) for name in names}
 
     @property
     def flags(self) -> dict[str, tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from textmill.pipelines.readers.encodings import find_utf_16, is_binary
 from textmill.pipelines.readers.main_text import LITTLE, extract_plain_text, main_text, parse_html
 from textmill.pipelines.readers.page_encoding import MARKS, charset_of, decode_page
 from textmill.pipelines.readers.page_guard import count_tags
+from textmill.pipelines.readers.page_rights import NO_RIGHTS, RIGHTS, find_rights
 from textmill.pipelines.readers.xhtml import to_html
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import UsageError, flag
@@ -55,10 +57,17 @@ class Extraction:
       html: one of HTML; "" where pages are rejected.
       comments: one of COMMENTS, what happens to readers' comments beside a main text; "all" takes
         them with either value.
+      rights: whether licences and reservations of rights are looked up.
     """
 
     html: str = "main"
     comments: str = "drop"
+    rights: bool = False
+
+    @classmethod
+    def of_fields(cls, html: str, comments: str, fields: Iterable[str]) -> "Extraction":
+        """The extraction for fields that are read, with rights if one of them is in RIGHTS."""
+        return cls(html, comments, not {*RIGHTS}.isdisjoint(fields))
 
     @property
     def keeps_comments(self) -> bool:
@@ -84,12 +93,14 @@ class Page:
 
     Attributes:
       share: share of the visible text that is main text; 1 if all text was taken.
+      rights: see `page_rights.find_rights`.
     """
 
     text: str
     title: str = ""
     url: str = ""
     share: float = 1.0
+    rights: tuple[str, ...] = NO_RIGHTS
 
     @property
     def is_short(self) -> bool:
@@ -219,7 +230,9 @@ def _convert(markup: str, extraction: Extraction, *, may_be_deep: bool) -> Page:
         link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
         url = link.get_attribute("href", "") if link else ""
         title = " ".join((tree.title or "").split())
-        return Page(_valid(text), _valid(title), _valid(url or ""), share)
+        rights = find_rights(tree.document) if extraction.rights else NO_RIGHTS
+        texts = (_valid(text), _valid(title), _valid(url or ""))
+        return Page(*texts, share, tuple(map(_valid, rights)))
     except BaseException as error:
         # Classes that cannot be imported; the panic of a Rust parser is no Exception.
         if type(error).__name__ not in _PARSER_ERRORS:

@@ -16,6 +16,7 @@ from textmill.pipelines.readers.html_text import (
     UnusablePageError,
     read_page,
 )
+from textmill.pipelines.readers.page_rights import NO_RIGHTS
 from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 from textmill.schemas.typed_json import parse_json
@@ -65,8 +66,9 @@ def _parse(answer: bytes | LimitExceeded) -> Page | UnusablePageError:
     except DataError:
         return UnusablePageError("html_broken")
     match value:
-        case [str(text), str(title), str(url), float(share)] if 0 <= share <= 1:
-            return Page(text, title, url, share)
+        case [str(text), str(title), str(url), float(share), [*rights]] if 0 <= share <= 1:
+            if len(rights) == len(NO_RIGHTS) and all(isinstance(each, str) for each in rights):
+                return Page(text, title, url, share, tuple(rights))
         case str() if value in REASONS:
             return UnusablePageError(value)
     return UnusablePageError("html_broken")
@@ -79,12 +81,12 @@ def answer(request: bytes) -> bytes:
       request: marshal of bytes, content type and the values of an Extraction.
 
     Returns:
-      JSON: [text, title, URL, share], or the reason for having none.
+      JSON: [text, title, URL, share, rights], or the reason for having none.
     """
     try:
         data, content_type, *values = marshal.loads(request)
         page = read_page(data, content_type, Extraction(*values))
-        value = (page.text, page.title, page.url, page.share)
+        value = (page.text, page.title, page.url, page.share, page.rights)
     except UnusablePageError as error:
         value = error.reason
     except MemoryError:  # ends the child, as other costs do

@@ -80,7 +80,8 @@ def mark_of(reason: str) -> int:
 
 def drop_of(reason: str) -> Drop:
     """The entry of a reason in DROPS, or a new one for another reason."""
-    return DROPS.get(reason) or Drop(reason, FILTERED if ":" in reason else REJECTED)
+    title = FILTERED if ":" in reason else REJECTED
+    return DROPS.get(reason) or Drop(reason, title, is_sampled=not reason.startswith("respect:"))
 
 
 def spaced(name: str) -> str:

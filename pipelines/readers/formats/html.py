@@ -11,16 +11,17 @@ from textmill.pipelines.readers.formats.role_columns import check_names
 from textmill.pipelines.readers.formats.role_values import record_documents
 from textmill.pipelines.readers.html_text import UnusablePageError, has_xml_declaration
 from textmill.pipelines.readers.page_hosts import WebPage
+from textmill.pipelines.readers.page_rights import RIGHTS, rights_fields
 from textmill.pipelines.readers.pages import convert_pages
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Part
 
 _XML = (".xhtml", ".xht")
-check_roles = partial(check_names, names=("text", "title", "url"))
+check_roles = partial(check_names, names=("text", "title", "url", *RIGHTS))
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
-    """The page of a file: its text, title and canonical URL; "" if it has none.
+    """The page of a file: its text, title, canonical URL and rights; "" if it has none.
 
     Raises:
       DataError: the file is damaged.
@@ -47,6 +48,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             documents = replace(documents, unusable={page.reason: 1})
         else:
             fields = {"text": page.text, "title": page.title, "url": page.url}
+            fields |= rights_fields(page.rights)
             records = [(0, fields, None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
             if source.extraction.html != "all":

@@ -20,12 +20,13 @@ from textmill.pipelines.readers.formats.role_values import Refusal, record_docum
 from textmill.pipelines.readers.html_text import Extraction, UnusablePageError, may_be_page
 from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
 from textmill.pipelines.readers.page_hosts import WebPage
+from textmill.pipelines.readers.page_rights import LISTS, RIGHTS, rights_fields
 from textmill.pipelines.readers.pages import convert_pages
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
 from textmill.schemas.errors import DataError
 
-FIELDS = ("content_type", "date", "id", "text", "title", "url")
+FIELDS = ("content_type", "date", "id", "text", "title", "url", *RIGHTS)
 check_roles = partial(check_names, names=FIELDS)
 _MARK = b"WARC/"
 _BREAK = b"\r\n"
@@ -110,8 +111,10 @@ def _convert(
             reasons.append(page.reason)
         else:
             fields.update(text=page.text, title=page.title)
+            if extraction.rights:
+                fields.update(rights_fields(page.rights, fields["headers"]))
             found.append((place, WebPage.of(fields["url"], page)))
-            del fields["page"]
+            del fields["page"], fields["headers"]
     return found, reasons
 
 
@@ -186,12 +189,15 @@ def _read_records(content: _Content) -> Iterator[tuple[Headers, int]]:
 
 
 def _parse_headers(head: bytes) -> Headers:
-    """Names and values after the first line; the first value of a repeated name."""
+    """Names and values after the first line; of a repeated name the first, or the list of all."""
     headers: Headers = {}
     for line in _FOLD.sub(b" ", head).split(b"\n")[1:]:
         name, colon, value = _decode(line).partition(":")
         if colon:
-            headers.setdefault(name.strip().lower(), value.strip())
+            name, value = name.strip().lower(), value.strip()
+            if name in LISTS and name in headers:
+                value = f"{headers.pop(name)}, {value}"
+            headers.setdefault(name, value)
     return headers
 
 
@@ -258,7 +264,7 @@ def _read_response(
         content.responses[BODY_CUT] += 1
     if len(payload) > source.max_document_bytes:
         return _too_long(source)
-    return {"page": payload, "content_type": kind}
+    return {"page": payload, "content_type": kind, "headers": headers}
 
 
 def _too_long(source: Source) -> Refusal:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.tools.filter_factory import TEXT, column, documents_of, filters_of
 from textmill.pipelines.corpus.filter_documents import apply_rules, load_filters
-from textmill.pipelines.corpus.filters import Filters, in_order, warn_of
+from textmill.pipelines.corpus.filters import Filters, in_order
+from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.rules.rule import Judged, Rule
 from textmill.pipelines.readers.documents import Role
 from textmill.schemas.errors import DataError, UsageError

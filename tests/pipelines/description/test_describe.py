@@ -20,6 +20,7 @@ from textmill.schemas.errors import UsageError, spell
 FILES = ["README.md", "croissant.json", "training_content.md"]
 PAGE = "<html><head><title>T</title></head><body><h1>Page {0}</h1>{1}</body></html>"
 PROSE = "<p>The old mill by the river grinds corn in the morning, and number {0} of them sings.</p>"
+LICENSE = "<p><a rel=license href=https://creativecommons.org/licenses/by/4.0/>CC BY</a></p>"
 # Of laws, versions, sections and the rule for domains; no other number stands outside a table.
 FIXED = {"53", "1", "2024", "1689", "2025", "2", "3", "4", "5", "6", "20", "8"}
 
@@ -28,8 +29,9 @@ def write_warc(path: Path, hosts: list[str]) -> Path:
     records = []
     for number, host in enumerate(hosts):
         prose = "".join(PROSE.format(10 * number + line) for line in range(6))
-        body = PAGE.format(number, prose).encode()
-        content = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + body
+        robots = b"X-Robots-Tag: noai\r\n" * (host == "refused.example")
+        body = PAGE.format(number, prose + LICENSE).encode()
+        content = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n" + robots + b"\r\n" + body
         records.append(
             f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://{host}/{number}\r\n"
             f"WARC-Date: 2024-05-18T01:58:{number:02}Z\r\nWARC-Record-ID: <urn:uuid:{number}>\r\n"
@@ -50,9 +52,16 @@ def describe(directory, to: Path, *flags: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    hosts = ["a.example"] * 3 + ["b.example"] * 2 + ["c.example"]
+    hosts = ["a.example"] * 3 + ["b.example"] * 2 + ["refused.example"]
     source = write_warc(folder / "crawl.warc", hosts)
-    flags = ["--keep_fields=url", "--language=en", "--language_identifier=quick", "--num_files=2"]
+    fields = "--keep_fields=url,date,robots,x_robots_tag,tdm_reservation,license"
+    flags = [
+        fields,
+        "--respect=noai",
+        "--language=en",
+        "--language_identifier=quick",
+        "--num_files=2",
+    ]
     return build(source, folder / "corpus", *flags, "--pii=replace")
 
 
@@ -128,9 +137,12 @@ def test_the_draft_has_the_sections_of_the_template_and_the_domains(described, c
         "3. Data processing",
     ]
     assert "| a.example | 3 | 50.00% | `hosts.json#/hosts/a.example/pages` |\n" in text
-    assert re.findall(r"^\| ([abc])\.example", text, re.M) == ["a", "b", "c"]
-    assert "| en | 6 | `stats.json#/observed/language/en` |" in text
+    assert re.findall(r"^\| (\w+)\.example", text, re.M) == ["a", "b", "refused"]
+    assert "| en | 5 | `stats.json#/observed/language/en` |" in text
     assert f"- `{Path(corpus.directory).parent}/*.warc`" in text
+    assert "| 2024 | 5 | `stats.json#/observed/documents_by_year/2024` |" in text
+    assert "| license: cc-by-4.0 | 5 | `stats.json#/observed/documents_by_license/" in text
+    assert "| respect:noai | 1 | `stats.json#/dropped/respect:noai` |" in text
     assert "E-mail and IP addresses were replaced" in text
     assert text.count("**A person must add:**") >= 10
 

@@ -134,7 +134,7 @@ def test_a_folder_is_searched_for_pages_where_they_are_meant(tmp_path):
     assert texts(tmp_path, roles=text, extraction=NO_PAGES) == ["plain"]
     with pytest.raises(UsageError, match=r"x\.warc\.gz holds web pages .*build_corpus"):
         read_warc(tmp_path / "x.warc.gz", extraction=NO_PAGES)
-    with pytest.raises(UsageError, match="'body'.*content_type, date, id, text, title, url"):
+    with pytest.raises(UsageError, match="'body'.*content_type, date, id, license, robots, tdm"):
         read_warc(tmp_path / "x.warc.gz", roles=(Role("text", "string", "body"),))
 
 
