@@ -190,7 +190,9 @@ class HubRepo:
     def _describe(self, error: Exception) -> DataError:
         """The error for a user, by the status of the Hub's answer."""
         answer = _answer_of(error)
-        reason = one_line(Exception(": ".join(str(each).rstrip(".") for each in _chain(error))))
+        reason = one_line(
+            Exception(": ".join(dict.fromkeys(str(each).rstrip(".") for each in _chain(error))))
+        )
         if answer is None:
             if _is_of_network(error):
                 return HubBusyError(
