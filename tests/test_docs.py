@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.tools import message_reference
 from tests.tools.command_reference import PAGE, reference
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
@@ -34,7 +35,9 @@ README_BYTES = 8_192
 TO_BEAM = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 # Flags of Flink's job server, which reports them only when it runs, and of other programs.
 OF_JOB_SERVER = {"max_bundle_size"}
-OF_OTHERS = {"worker_pool", "service_port", "xla_gpu_deterministic_ops", "long"}  # "long": of zstd
+# "long" is zstd's, "local" the beginning of hf's --local-dir, "nproc_per_node" torchrun's.
+OF_OTHERS = {"worker_pool", "service_port", "xla_gpu_deterministic_ops"}
+OF_OTHERS |= {"long", "local", "nproc_per_node"}
 NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
 CHECKED = re.compile(r"<!-- checked: ([^>]*?) -->\s*")
 DEFAULT = re.compile(r"Default: ([^.]\S*?)(?: with --quality)?\.$")
@@ -333,6 +336,12 @@ def test_the_picture_of_a_row_follows_the_format():
 def test_the_reference_of_commands_is_that_of_their_help():
     is_current = PAGE.read_text(encoding="utf-8") == reference()
     assert is_current, "run `python -m tests.tools.command_reference`"
+
+
+def test_troubleshooting_has_every_error():
+    page = message_reference.PAGE.read_text(encoding="utf-8")
+    is_current = page.endswith(message_reference.reference())
+    assert is_current, "run `python -m tests.tools.message_reference`"
 
 
 def test_the_picture_of_the_report_is_of_the_run_in_the_readme():
