@@ -57,7 +57,7 @@ LOOSE = {"input_options", "user_filter"}
 WIRING = {"shards/transforms", "shards/wire", "runners", "tokenizer/run", "tokenizer/transforms"}
 WIRING |= {"corpus/transforms", "corpus/partition_steps"}
 WIRING |= {"corpus/near_duplicates/transforms", "corpus/near_duplicates/comparing_steps"}
-WIRING |= {"corpus/decontamination/transforms", "preflight"}
+WIRING |= {"corpus/near_duplicates/signing_steps", "corpus/decontamination/transforms", "preflight"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"cache", "lock", "object_store", "set_files"}
 # All others read and write files of any kind through schemas/files/store.py; these set or use

@@ -6,14 +6,19 @@ their identities, and no document of them is in it. Workers read their list from
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES
+from textmill.pipelines.rows.routing import content_digests
 from textmill.schemas.errors import DataError, FieldError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus
@@ -30,10 +35,12 @@ class OlderFile:
     Attributes:
       path: path or URL.
       rows: number of documents.
+      signatures: path of the file with their signatures; "" for none.
     """
 
     path: str
     rows: int
+    signatures: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class Older:
     """
 
     corpora: tuple[tuple[OlderFile, ...], ...] = ()
+
+    @property
+    def files(self) -> list[OlderFile]:
+        """All files; places of older documents hold OLDER and the number of the file."""
+        return [file for files in self.corpora for file in files]
 
     def overlapping(self, number: int, partitions: int) -> Iterator[OlderFile]:
         """The files whose range of hashes overlaps that of a partition.
@@ -92,14 +104,36 @@ def open_ancestors(
     return tuple(corpora[identity] for identity in sorted(corpora))
 
 
-def stage_ancestors(corpora: Iterable[Corpus], staging: str) -> str:
-    """Writes the list of files for workers; returns its path, "" without a corpus."""
-    older = Older(
-        tuple(
-            tuple(OlderFile(corpus.path(file), file.rows or 0) for file in corpus.documents)
-            for corpus in corpora
-        )
-    )
+def has_signatures(corpus: Corpus, near: Mapping[str, Any]) -> bool:
+    """Whether a corpus has signatures of the same shingles and bands; `near` are their flags."""
+    parameters = corpus.schema.parameters
+    is_same = all(parameters.get(name) == near[name] for name in ("shingle", "bands"))
+    return is_same and corpus.lists(corpus.schema.signature_names()[0])
+
+
+def warn_of_ancestors(corpora: Iterable[Corpus], near: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a warning about each corpus whose texts a search for near-duplicates must read."""
+    for corpus in corpora:
+        if near and not has_signatures(corpus, near):
+            yield (
+                f"{corpus.directory} has no signatures of {flag('shingle', near['shingle'])} and "
+                f"{flag('bands', near['bands'])}: all its texts are read and signed again"
+            )
+
+
+def stage_ancestors(corpora: Iterable[Corpus], near: Mapping[str, Any], staging: str) -> str:
+    """Writes the list of files for workers; returns its path, "" without a corpus.
+
+    `near` are the flags of near-duplicates; {} without.
+    """
+    listed = []
+    for corpus in corpora:
+        is_signed = bool(near) and has_signatures(corpus, near)
+        names = corpus.schema.signature_names() if is_signed else [""] * len(corpus.documents)
+        signatures = (name and f"{corpus.directory}/{name}" for name in names)
+        pairs = zip(corpus.documents, signatures, strict=True)
+        listed.append(tuple(OlderFile(corpus.path(f), f.rows or 0, name) for f, name in pairs))
+    older = Older(tuple(listed))
     if not older.corpora:
         return ""
     staged = os.path.join(staging, _STAGED)
@@ -129,15 +163,17 @@ def find_known(digests: np.ndarray, number: int, partitions: int, older: Older) 
     return known
 
 
-def read_ids(path: str, rows: int) -> np.ndarray:
-    """The hashes of the documents of a file of a corpus, ascending: S16 [n].
+def read_ids(path: str, rows: int, column: str = "id") -> np.ndarray:
+    """The hashes of the documents of a file of a corpus, in its order: S16 [n].
+
+    Numpy strips the last zero bytes of an element that is read alone.
 
     Raises:
       DataError: the file cannot be read, or has a different number of documents.
     """
     parts = []
-    for documents in read_rows(path, rows, ("id",)):
-        ids = documents.columns["id"]
+    for documents in read_rows(path, rows, (column,)):
+        ids = documents.columns[column]
         _, offsets, data = ids.buffers()
         bounds = np.frombuffer(offsets, np.int64)[ids.offset :][: len(ids) + 1]
         parts.append(data[int(bounds[0]) : int(bounds[-1])].to_pybytes() if len(ids) else b"")
@@ -149,3 +185,37 @@ def read_ids(path: str, rows: int) -> np.ndarray:
         count = len(content) // DIGEST_BYTES
         raise DataError(f"{path} has {count:,} ids, not {rows:,}: copy the corpus again")
     return np.frombuffer(content, _KEY)
+
+
+def read_documents(file: OlderFile, rows: np.ndarray) -> pa.RecordBatch:
+    """Reads documents of an older corpus; only row groups that have one of them.
+
+    Args:
+      file: file of the corpus.
+      rows: int64 [n], ascending, each once.
+
+    Returns:
+      A batch with the columns id and text.
+
+    Raises:
+      DataError: the file is damaged, or a text has another hash than its id.
+    """
+    roles = Role("id", "string", "id"), Role("text", "field", "text")
+    source = Source((file.path,), roles=roles, max_document_bytes=MOST_DOCUMENT_BYTES)
+    blocks = plan_blocks(source) if len(rows) else []
+    parts = [part for block in blocks for part in block.parts]
+    stops = [part.record for part in parts[1:]] + [file.rows]
+    found = [pa.record_batch([pa.array([], pa.large_string())] * 2, ["id", "text"])]
+    for part, stop in zip(parts, stops, strict=True):
+        wanted = rows[(rows >= part.record) & (rows < stop)]
+        first, block = part.record, replace(blocks[0], parts=(part,))
+        for documents in read_block(block, source) if len(wanted) else ():
+            columns = documents.columns
+            own = wanted[(wanted >= first) & (wanted < first + len(columns))] - first
+            found.append(columns.select(["id", "text"]).take(pa.array(own)))
+            first += len(columns)
+    batch = pa.concat_batches(found)
+    due = np.frombuffer(bytes.fromhex("".join(batch["id"].to_pylist())), np.uint8)
+    if len(batch) != len(rows) or not np.array_equal(content_digests(batch["text"]).ravel(), due):
+        raise DataError(f"{file.path}: texts differ from their ids: copy the corpus again")
+    return batch

@@ -24,6 +24,7 @@ from textmill.pipelines.corpus.keep_best import (
     score_of,
 )
 from textmill.pipelines.corpus.near_duplicates.rows import take_rows, to_batch
+from textmill.pipelines.corpus.near_duplicates.signature_files import write_signatures
 from textmill.pipelines.corpus.partition import read_partition, stage_partition
 from textmill.pipelines.corpus.partition_files import write_documents
 from textmill.pipelines.corpus.scored import COLUMN
@@ -53,7 +54,10 @@ class WritingStep(KeyedStep[CorpusJob], ABC):
     def write(self, batch: pa.RecordBatch, key: int) -> None:
         """Writes the file of a partition."""
         began = time.monotonic()
-        self.add(write_documents(batch, key, self._job))
+        job = self._job
+        self.add(write_documents(batch, key, job))
+        if job.near:
+            self.add(write_signatures(batch, key, job, job.near))
         self._journal.add(rows=len(batch))
         count("documents_kept", len(batch))
         count("file_milliseconds", round(1000 * (time.monotonic() - began)))

@@ -42,14 +42,18 @@ def check_chain(
 
 
 def _check_lists(corpus: Corpus, ancestors: list[Corpus]) -> Iterator[str]:
-    """Checks that the listed documents of older corpora are in an ancestor."""
+    """Checks that an ancestor, or the delta itself, has the documents named by its lists."""
     rows = {file.path: file.rows or 0 for file in corpus.manifest.files}
     known = np.concatenate([_ids(ancestor) for ancestor in ancestors])
-    for name in corpus.schema.older_names():
-        listed = read_ids(f"{corpus.directory}/{name}", rows[name])
-        others = listed[~np.isin(listed, known)]
+    names = [(name, known) for name in corpus.schema.older_names()]
+    if "duplicate_paragraphs" not in corpus.schema.parameters:  # it edits representatives
+        kept = np.concatenate([known, _ids(corpus)])
+        names += [(name, kept) for name in corpus.schema.removed_names()]
+    for name, there in names:
+        listed = read_ids(f"{corpus.directory}/{name}", rows[name], "representative")
+        others = listed[~np.isin(listed, there)]
         if len(others):
-            yield f"{name}: {others[0].hex()} is in no ancestor"
+            yield f"{name}: no ancestor has the representative {others[:1].tobytes().hex()}"
 
 
 def _ids(corpus: Corpus) -> np.ndarray:

@@ -57,7 +57,7 @@ def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
     fields = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     by_field: Observed = {}
     for number, file in enumerate(corpus.documents):
-        counts = FileStatistics()
+        counts = FileStatistics(near_duplicates=corpus.stats.files[file.path].near_duplicates)
         try:
             for documents in read_file(corpus, file, corpus.schema.columns):
                 if documents.rejects or documents.empty:
@@ -75,7 +75,7 @@ def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
                     counts.documents + len(ids),
                     counts.text_bytes + int(pc.sum(pc.binary_length(text)).as_py() or 0),
                     counts.words + int(words.sum()),
-                    corpus.stats.files[file.path].near_duplicates,
+                    counts.near_duplicates,
                 )
         except TextmillError as error:
             yield f"{file.path}: {error}"

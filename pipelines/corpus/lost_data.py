@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from textmill.pipelines.corpus.ancestors import load_older
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.shuffles import name_shuffle
@@ -17,7 +18,8 @@ class _Partition(NamedTuple):
 def _places(job: CorpusJob) -> list[Placed]:
     """Blocks and partitions, in the order of their numbers in reports."""
     partitions = [_Partition(f"partition {number}") for number in range(job.partitions)]
-    return [*read_blocks(job.staging), *partitions, *partitions]
+    older = [_Partition(file.path) for file in load_older(job.against).files]
+    return [*read_blocks(job.staging), *partitions, *partitions, *older]
 
 
 def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
@@ -27,13 +29,14 @@ def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
       DataError: something was lost, too many documents were rejected, or none is left.
     """
     statistics = report.statistics
-    # The search for near-duplicates reports each partition twice: signed, and sets sent.
-    parts = 2 * job.partitions if job.near else 0
+    # The search for near-duplicates reports each partition twice, signed and sets sent, and each
+    # file of older corpora.
+    parts = 2 * job.partitions + len(load_older(job.against).files) if job.near else 0
     check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_shuffle)
     files = {file.path for file in report.files}
-    lost = sorted(
-        {*job.schema.names(), *job.schema.removed_names(), *job.schema.older_names()} - files
-    )
+    schema = job.schema
+    due = {*schema.names(), *schema.removed_names(), *schema.older_names()}
+    lost = sorted({*due, *schema.signature_names()} - files)
     if lost:
         raise DataError(
             f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"

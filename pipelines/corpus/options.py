@@ -207,9 +207,6 @@ class CorpusOptions:
         assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
         self._refuse_taken_names()
         self.filters.check_roles(role.name for role in self.roles)
-        if self.against and self.near.rule:
-            reason = "near-duplicates are not compared with older corpora yet: leave one flag out"
-            raise FieldError("against", self.against[0], reason)
 
     def _refuse_taken_names(self) -> None:
         """Refuses columns that the corpus, or its list of filtered documents, already has."""

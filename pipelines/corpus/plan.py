@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from textmill.pipelines.corpus.keep_best import SHIFTS
 from textmill.pipelines.corpus.measure import measure
 from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
+from textmill.pipelines.corpus.near_duplicates.rows import MEMBER
 from textmill.pipelines.corpus.near_duplicates.steps import count_rounds
 from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.prepare import CorpusRun
@@ -67,6 +68,9 @@ def plan_corpus(run: CorpusRun) -> CorpusPlan:
     blocks = max(1, math.ceil(text / BLOCK_BYTES))
     times_text = times_partition(options)
     kept_bytes, sent = found.kept_bytes * scale, found.sent_bytes * scale
+    if rule := options.near.rule:  # the signatures of older documents
+        older = sum(corpus.stats.total().documents for corpus in options.ancestors)
+        sent += older * rule.bands.bands * MEMBER.itemsize
     shuffles = _count_shuffles(options, schema)
     elements = count_elements(sent, found.documents * scale, blocks, schema.files)
     elements += (shuffles - 1) * (schema.files + sent / shuffles / VALUE_BYTES)

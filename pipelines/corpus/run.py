@@ -2,7 +2,7 @@
 
 import time
 
-from textmill.pipelines.corpus.ancestors import stage_ancestors
+from textmill.pipelines.corpus.ancestors import stage_ancestors, warn_of_ancestors
 from textmill.pipelines.corpus.check import warnings_of
 from textmill.pipelines.corpus.decontamination.targets import prepare_search
 from textmill.pipelines.corpus.options import CorpusOptions
@@ -63,7 +63,9 @@ def _build(run: CorpusRun, staging: Staging, say: Say) -> None:
     run.prepare(staging, say)
     index = prepare_search(run.options.filters, run, staging, say)
     digests = stage_digests(run.options.forget, staging.folder)
-    against = stage_ancestors(run.options.ancestors, staging.folder)
+    against = stage_ancestors(run.options.ancestors, run.options.near.parameters(), staging.folder)
+    for warning in warn_of_ancestors(run.options.ancestors, run.options.near.parameters()):
+        say(f"warning: {warning}")
     run.execute(
         wire(run, staging, index, digests, against),
         staging,

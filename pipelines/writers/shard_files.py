@@ -33,13 +33,13 @@ from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame
 from textmill.schemas.typed_json import to_json
 
-_ENDINGS = {"jsonl.zst", "parquet", ROW_DOCUMENTS, *FORMATS}
+_ENDINGS = {"jsonl.zst", "npy", "parquet", ROW_DOCUMENTS, *FORMATS}
 _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
-_REMOVED = "removed"  # the folder of a corpus that lists removed documents
+_FOLDERS = "removed", "signatures"  # of a corpus, with a file for each file of documents
 _OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, FORGOTTEN, HOSTS, *REJECTED)))
-_OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
+_OF_SET = re.compile(rf"(?:(?:{'|'.join(_FOLDERS)})/)?{_SHARD}|{_OTHERS}")
 # Kind of a directory -> files that the next run replaces or removes.
 OWNED: dict[type[FinishedDirectory], re.Pattern[str]] = {
     SetInfo: _OF_SET,
@@ -250,8 +250,9 @@ def publish(
     listed.sort(key=lambda file: file.path)
     manifest = Manifest(FORMAT_VERSION, fingerprint, tuple(listed))
     there = {*store.sizes(output)} if store.is_url(output) else {*os.listdir(output)}
-    if os.path.isdir(os.path.join(output, _REMOVED)):
-        there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
+    for folder in _FOLDERS:
+        if os.path.isdir(os.path.join(output, folder)):
+            there |= {f"{folder}/{name}" for name in os.listdir(os.path.join(output, folder))}
     old = {*filter(OWNED[kind].fullmatch, there), *REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest.to_dict()), files, old)

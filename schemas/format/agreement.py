@@ -14,6 +14,7 @@ from textmill.schemas.format.corpus_metadata import (
     CARD,
     DOCUMENTS,
     OLDER_DUPLICATES,
+    SIGNATURES,
     CorpusSchema,
     CorpusStatistics,
 )
@@ -190,6 +191,8 @@ def corpus_disagreements(
     expected = {name: DOCUMENTS for name in schema.names()}
     expected.update({name: "near_duplicates" for name in schema.removed_names()})
     expected.update({name: OLDER_DUPLICATES for name in schema.older_names()})
+    if SIGNATURES in splits.values():  # of corpora of near-duplicates, from version 1.1 on
+        expected.update({name: SIGNATURES for name in schema.signature_names()})
     if splits != expected:
         odd = sorted(n for n in {*splits, *expected} if splits.get(n) != expected.get(n))
         yield f"MANIFEST.json and schema.json differ in the files {odd[:_SHOWN]}"

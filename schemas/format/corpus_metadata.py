@@ -30,6 +30,7 @@ REMEDY = "copy the corpus again or rebuild it"
 FORMAT_VERSION = 1  # of documents and metadata files
 FILLED = "documents_with_field"  # section of `observed`: number by kept field
 NEAR_DUPLICATES = "removed/near_duplicates"  # first part of the names of their files
+SIGNATURES = "signatures"  # split and folder of signatures of near-duplicates
 OLDER_DUPLICATES = "older_duplicates"  # documents that a corpus of --against has
 FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # file format -> extension
 DOCUMENT_FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
@@ -100,6 +101,11 @@ class CorpusSchema:
         """Names of the files that list removed near-duplicates; [] if none were removed."""
         has_some = "near_duplicates" in self.parameters
         return self._files(NEAR_DUPLICATES, "parquet") if has_some else []
+
+    def signature_names(self) -> List[str]:
+        """Names of the files of signatures, which corpora without near-duplicates have."""
+        has_some = "near_duplicates" in self.parameters
+        return self._files(f"{SIGNATURES}/{DOCUMENTS}", "npy") if has_some else []
 
     @property
     def ancestors(self) -> Tuple[str, ...]:

@@ -3,7 +3,7 @@
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,7 +22,12 @@ from textmill.pipelines.corpus.near_duplicates.rows import (
     of_batch,
     sets_of,
 )
-from textmill.pipelines.corpus.near_duplicates.steps import make_members, make_sets, verify_pairs
+from textmill.pipelines.corpus.near_duplicates.steps import (
+    make_members,
+    make_sets,
+    sign,
+    verify_pairs,
+)
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.routing import content_digests
 
@@ -69,13 +74,18 @@ def plain_similarity(one: str, other: str, shingle: str = "word:5") -> Fraction:
 
 
 def removals(
-    documents: list[str], shingle: str = "word:5", threshold: str = "0.8"
+    documents: list[str],
+    shingle: str = "word:5",
+    threshold: str = "0.8",
+    older: Collection[str] = (),
 ) -> dict[str, tuple[str, float]]:
     """Removed document to representative and similarity, by all pairs; equal ones count once.
 
-    Every pair that has a shingle in common is compared: the others are not similar at all.
+    Every pair that has a shingle in common is compared: the others are not similar at all. `older`
+    documents stay, and are the representatives of all that are near them.
     """
-    ranked = sorted(set(documents), key=lambda d: (-len(d.encode()), digest_of(d)))
+    new = {*documents} - {*older}
+    ranked = [*older, *sorted(new, key=lambda d: (-len(d.encode()), digest_of(d)))]
     sizes: dict[str, int] = {}
     holders: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     removed: dict[str, tuple[str, float]] = {}
@@ -84,12 +94,12 @@ def removals(
         sizes[document] = len(shingles)
         common = Counter(other for one in shingles for other in holders[one])
         near = []
-        for other, both in common.items():
+        for other, both in common.items() if document in new else ():
             either = len(shingles) + sizes[other] - both
             if other not in removed and Fraction(both, either) >= Fraction(threshold):
-                near.append((-both / either, digest_of(other), other))
+                near.append((other in new, -both / either, digest_of(other), other))
         if near:
-            similarity, _, representative = min(near)
+            _, similarity, _, representative = min(near)
             removed[document] = representative, -similarity
         for one in shingles:
             holders[one].append(document)
@@ -124,7 +134,7 @@ def find_near(
     rule = NearDuplicateRule(Fraction(threshold), Shingle.parse(shingle), Bands.parse(bands))
     _, number = np.unique(content_digests(text).view("V16").reshape(-1), return_index=True)
     text = text.take(pa.array(number))
-    made = (batches for batches, _ in make_members(0, text, rule, 1))
+    made = (make_members(0, signed, 1) for signed in sign(text, rule))
     members = [of_batch(batch, MEMBER) for batches in made for _, batch in batches]
     members = np.concatenate([np.zeros(0, MEMBER), *members])
     proposed = list(find_pairs(members, rule.bands, rule.threshold))

@@ -7,7 +7,8 @@ resemblance and containment of documents", 1997; Indyk and Motwani, "Approximate
 1998).
 
 Documents are ranked by length, longest first, then by hash, smallest first. The higher document of
-a pair may be kept, and the lower one removed for it.
+a pair may be kept, and the lower one removed for it. Documents of older corpora rank above all
+others, and no two of them are paired.
 
 A bucket of up to ROOM documents proposes every pair that sketches do not rule out. In a larger one,
 documents come by rank. Each is paired with the NEAREST most similar anchors, and becomes an anchor,
@@ -29,7 +30,7 @@ import xxhash
 from numba import types
 
 from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle
-from textmill.pipelines.corpus.near_duplicates.rows import PAIR, differs
+from textmill.pipelines.corpus.near_duplicates.rows import PAIR, differs, is_older
 from textmill.pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
@@ -112,17 +113,26 @@ def find_pairs(
         if depth < DEPTH:
             members["key"] = _finer_keys(members, bands, depth)
             members = members.take(np.argsort(members["key"], kind="stable"))
-    yield np.zeros(0, PAIR), len(members)
+    yield np.zeros(0, PAIR), int(np.count_nonzero(~is_older(members["place"])))
 
 
 def _rank(members: np.ndarray) -> np.ndarray:
-    """Sorts members by bucket and rank, without those that are alone in a bucket."""
+    """Sorts members by bucket and rank, without those that are alone in a bucket.
+
+    Buckets of only older documents are skipped, too.
+    """
     order = np.argsort(members["key"])
     is_alone = differs(members["key"][order])
+    starts = np.flatnonzero(is_alone)
     is_alone[:-1] &= is_alone[1:].copy()
+    is_new = ~is_older(members["place"][order])
+    if not is_new.all():
+        sizes = np.diff(np.append(starts, len(order)))
+        is_alone |= np.repeat(~np.logical_or.reduceat(is_new, starts), sizes)
     order = order[~is_alone]
     keys, lengths, places = (members[name][order] for name in ("key", "length", "place"))
-    return members.take(order[np.lexsort((places, ~lengths, keys))])
+    ranks = np.where(is_older(places), 0, 1 << 32) | (~lengths).astype(np.int64)
+    return members.take(order[np.lexsort((places, ranks, keys))])
 
 
 def _mismatches(bands: Bands, threshold: Fraction) -> tuple[int, int]:
@@ -139,11 +149,12 @@ def _pair(
     """Yields pairs of ranked members in parts; sets `is_unpaired` for those to retry."""
     starts = np.append(np.flatnonzero(differs(members["key"])), len(members))
     sketches, places = np.ascontiguousarray(members["sketch"]), members["place"]
+    is_old = is_older(places)
     anchors, state = np.empty(ROOM, np.int64), np.zeros(3, np.int64)
     numbers = np.empty((min(_PAIRS_AT_ONCE, ROOM * (len(members) + 1)), 2), np.int64)
     sizes = (*limits, NEAREST, ENOUGH)
     while state[0] < len(starts) - 1:
-        count = pair_members(starts, sketches, *sizes, anchors, state, numbers, is_unpaired)
+        count = pair_members(starts, sketches, is_old, *sizes, anchors, state, numbers, is_unpaired)
         pairs = np.empty(count, PAIR)
         pairs["higher"], pairs["lower"] = places[numbers[:count]].T
         yield pairs
@@ -231,19 +242,21 @@ def _insert(nearest, used, anchor, mismatches):
 
 _SKETCHES = types.Array(types.uint64, 2, "C", readonly=True)
 _STARTS = types.Array(types.int64, 1, "C", readonly=True)
+_FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
 _SIZES, _STATE = (types.int64,) * 4, (types.int64[::1],) * 2
 _OUT = types.int64[:, ::1], types.boolean[::1]
 
 
-@entry(types.int64(_STARTS, _SKETCHES, *_SIZES, *_STATE, *_OUT))
+@entry(types.int64(_STARTS, _SKETCHES, _FLAGS, *_SIZES, *_STATE, *_OUT))
 def pair_members(
-    starts, sketches, farthest, near, most, enough, anchors, state, pairs, is_unpaired
+    starts, sketches, is_old, farthest, near, most, enough, anchors, state, pairs, is_unpaired
 ):
     """Pairs the members of each bucket until `pairs` is full.
 
     Args:
       starts: int64[B + 1], where buckets begin.
       sketches: uint64[M, words], by rank in each bucket.
+      is_old: bool[M], members that are paired with no higher one.
       farthest: maximum number of mismatches of a pair.
       near: maximum number of mismatches of a member and an anchor that seem similar.
       most: maximum number of pairs of a member in a larger bucket.
@@ -275,7 +288,7 @@ def pair_members(
                 alike += differ <= near
                 if differ <= farthest:
                     used_best = _insert(best, used_best, anchor, differ)
-            for number in range(used_best):
+            for number in range(0 if is_old[member] else used_best):
                 pairs[count, 0], pairs[count, 1] = best[number, 0], member
                 count += 1
             if used < room and (is_small or alike < enough):

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from apache_beam.pvalue import TaggedOutput
 
+from textmill.pipelines.corpus.ancestors import load_older, read_documents, read_ids
 from textmill.pipelines.corpus.job import CorpusReport
 from textmill.pipelines.corpus.near_duplicates.job import FindJob
 from textmill.pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
@@ -15,16 +15,17 @@ from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
+    OLDER,
     PAIR,
     all_distinct,
     batches_by_key,
     of_batch,
+    rows_of,
     sets_of,
     take_rows,
 )
 from textmill.pipelines.corpus.near_duplicates.steps import (
     largest_clusters,
-    make_members,
     make_sets,
     name_removed,
     propose_pairs,
@@ -35,7 +36,7 @@ from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.rows.example_batch import from_stream
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.runners.shuffle import Deliveries, receive
-from textmill.pipelines.runners.steps import KeyedStep, SendingStep, tag_of
+from textmill.pipelines.runners.steps import KeyedStep, SendingStep
 from textmill.pipelines.writers.scratch import load
 from textmill.pipelines.writers.staging import check_turn
 
@@ -54,25 +55,6 @@ class _Step(KeyedStep[FindJob], ABC):
     def put_removed(self, edges: np.ndarray) -> None:
         """Sends removed documents to the partitions of their representatives."""
         self.put(Shuffle.NAMES, batches_by_key(edges, edges["higher"] >> 32))
-
-
-class Sign(SendingStep[FindJob]):
-    """A partition -> members of buckets, and an empty value that makes `Fetch` visit it."""
-
-    REPORT = CorpusReport
-
-    def process(self, number: int) -> Iterator:
-        """Signs the documents in parts."""
-        job = self._job
-        check_turn(job.staging, job.run)
-        yield TaggedOutput(tag_of(Shuffle.ASKS), (number, b""))
-        text = read_partition(job.scratch, number)["text"]
-        with self._journal.phase(job.phase(1, "signing"), job.keys):
-            for batches, counts in make_members(number, text, job.rule, job.partitions):
-                self.put(Shuffle.MEMBERS, batches)
-                self.add(CorpusReport.of_counts(counts))
-                yield from self.send()
-        self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
 
 
 class Propose(_Step):
@@ -97,8 +79,14 @@ class Fetch(_Step):
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Makes the sets."""
         if streams:
-            text = read_partition(self._job.scratch, key)["text"]
-            for batches in make_sets(take_rows(streams, ASK), text, self._job.rule):
+            requests, rows = take_rows(streams, ASK), None
+            if key < OLDER:
+                text = read_partition(self._job.scratch, key)["text"]
+            else:
+                rows = np.unique(rows_of(requests["higher"]))
+                file = load_older(self._job.against).files[key - OLDER]
+                text = read_documents(file, rows)["text"]
+            for batches in make_sets(requests, text, self._job.rule, rows):
                 self.put(Shuffle.PAIRS, batches)
                 yield
 
@@ -193,9 +181,15 @@ class Name(_Step):
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Looks up the hashes of representatives, and counts clusters."""
-        batch = read_partition(self._job.scratch, key)
-        edges = take_rows(streams, EDGE)
-        removed, counts = name_removed(edges, digests_of(batch))
+        job, edges = self._job, take_rows(streams, EDGE)
+        if key < OLDER:
+            batch = read_partition(job.scratch, key)
+            digests, clusters = digests_of(batch), largest_clusters(edges, batch)
+        else:
+            file = load_older(job.against).files[key - OLDER]
+            ids = read_ids(file.path, file.rows)
+            digests, clusters = ids.view(np.uint8).reshape(-1, ids.itemsize), ()
+        removed, counts = name_removed(edges, digests)
         self.put(Shuffle.REMOVALS, removed)
-        self.add(replace(CorpusReport.of_counts(counts), clusters=largest_clusters(edges, batch)))
+        self.add(replace(CorpusReport.of_counts(counts), clusters=clusters))
         yield

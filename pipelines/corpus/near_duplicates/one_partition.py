@@ -16,6 +16,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
     make_members,
     make_sets,
     propose_pairs,
+    sign,
     verify_pairs,
 )
 from textmill.pipelines.rows.example_batch import to_stream
@@ -23,7 +24,8 @@ from textmill.pipelines.rows.example_batch import to_stream
 
 def find_near(text: pa.LargeStringArray, rule: NearDuplicateRule) -> tuple[int, int]:
     """The number of near-duplicates of a partition, and the bytes that a run sends to find them."""
-    sent = [to_stream(some) for batches, _ in make_members(0, text, rule, 1) for _, some in batches]
+    made = (make_members(0, signed, 1) for signed in sign(text, rule))
+    sent = [to_stream(some) for batches in made for _, some in batches]
     members, pairs, asks = take_rows(sent, MEMBER), [], []
     for own_pairs, own_asks, _ in propose_pairs(members, rule):
         pairs += [some for _, some in own_pairs]

@@ -2,7 +2,8 @@
 
 A document is removed if it is near a kept document of higher rank. So there are no chains: for
 A ~ B ~ C, by rank, B is removed for A, and C is kept unless A ~ C. The representative of a removed
-document is the most similar kept document; of equals, the one with the smallest hash.
+document is the most similar kept document; of equals, the one with the smallest hash. A document of
+an older corpus is kept, and precedes others as representative.
 
 Partitions decide in rounds. The partition of a document receives its edges: UP if the document is
 the lower one, DOWN if it is the higher one. In a round, a document without UP edges is kept and
@@ -14,6 +15,7 @@ with the same result.
 import numpy as np
 from numba import types
 
+from textmill.pipelines.corpus.near_duplicates.rows import is_older
 from textmill.pipelines.host.compiled import entry
 
 DOWN, UP, KEPT = range(3)  # states of an edge; KEPT is an UP whose higher document is kept
@@ -59,7 +61,8 @@ def resolve(edges: np.ndarray) -> np.ndarray:
     if (edges["state"] == UP).any():  # each of them is also there as DOWN
         edges = edges[edges["state"] != UP]
     edges = edges.take(np.flatnonzero(_is_kept(edges["higher"], edges["lower"])))
-    edges = edges.take(np.lexsort((edges["higher"], -edges["similarity"], edges["lower"])))
+    order = (edges["higher"], -edges["similarity"], ~is_older(edges["higher"]), edges["lower"])
+    edges = edges.take(np.lexsort(order))
     return edges.take(np.flatnonzero(np.diff(edges["lower"], prepend=-1)))
 
 

@@ -7,6 +7,8 @@ The `place` of a document, int64, is its partition and its row there. Partitions
 hashes and sorted by hash, so places order documents as hashes do.
 
     place = partition << 32 | row
+
+Files of older corpora are numbered from OLDER on, as partitions above those of the run.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,6 +30,7 @@ EDGE = np.dtype(  # a verified pair; `state` as in `resolve`
 # The row of a removed document in its partition, and the hash of its representative.
 REMOVED = np.dtype([("row", "<u4"), ("representative", "V16"), ("similarity", "<f8")])
 PLACE = np.dtype("<i8")
+OLDER = 1 << 20
 _ROWS, _SETS = "rows", "sets"
 _ROWS_WAITING = 1 << 20
 
@@ -40,6 +43,17 @@ def places(partition: int, rows: np.ndarray) -> np.ndarray:
 def rows_of(places: np.ndarray) -> np.ndarray:
     """Places -> rows in their partition: int64 [n]."""
     return places & 0xFFFFFFFF
+
+
+def signed_type(bands: int) -> np.dtype:
+    """A signed document: its row, bytes of text, sketch, and the keys of its buckets."""
+    fields = [("row", "<u4"), ("length", "<u4"), ("sketch", "<u8", (4,)), ("keys", "<u8", (bands,))]
+    return np.dtype(fields)
+
+
+def is_older(places: np.ndarray) -> np.ndarray:
+    """Whether places are those of documents of older corpora: bool [n]."""
+    return places >= OLDER << 32
 
 
 def to_batch(rows: np.ndarray, sets: Ragged | None = None) -> pa.RecordBatch:

@@ -28,8 +28,10 @@ from textmill.pipelines.corpus.near_duplicates.rows import (
     batches_by_key,
     by_key,
     distinct,
+    is_older,
     places,
     rows_of,
+    signed_type,
     to_batch,
 )
 from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
@@ -53,28 +55,34 @@ def observe(**numbers: int) -> Observed:
       numbers: counts by name. compared: documents with shingles. verified: pairs that reach the
         threshold. refuted: pairs that met in a bucket but do not reach the threshold. uncompared:
         members of large buckets that were not compared there. removed: documents removed.
+        for_older: those whose representatives are in older corpora.
     """
     counts = {name: number for name, number in numbers.items() if number}
     return {"near_duplicates": counts} if counts else {}
 
 
-def make_members(
-    partition: int, text: pa.LargeStringArray, rule: NearDuplicateRule, partitions: int
-) -> Iterator[tuple[Batches, Observed]]:
-    """Documents of a partition -> MEMBER rows of buckets, by the partition of the bucket."""
+def sign(text: pa.LargeStringArray, rule: NearDuplicateRule) -> Iterator[np.ndarray]:
+    """Documents -> rows of `signed_type`, in parts; none of a document without shingles."""
     for start in range(0, len(text), _DOCUMENTS_AT_ONCE):
         some = text.slice(start, _DOCUMENTS_AT_ONCE)
         signature = signatures(some, rule.shingle, rule.bands)
         chosen = np.flatnonzero(has_shingles(signature))
         signature = signature[chosen]
-        members = np.zeros((len(chosen), rule.bands.bands), MEMBER)
-        members["key"] = band_keys(signature, rule.bands)
-        members["place"] = places(partition, start + chosen)[:, None]
-        members["length"] = np.diff(utf8_bytes(some)[1])[chosen, None]
-        members["sketch"] = sketches(signature)[:, None]
-        members = members.ravel()
-        to = (members["key"] >> np.uint64(32)).astype(np.int64) * partitions >> 32
-        yield batches_by_key(members, to), observe(compared=len(chosen))
+        signed = np.empty(len(chosen), signed_type(rule.bands.bands))
+        signed["row"], signed["keys"] = start + chosen, band_keys(signature, rule.bands)
+        signed["length"] = np.diff(utf8_bytes(some)[1])[chosen]
+        signed["sketch"] = sketches(signature)
+        yield signed
+
+
+def make_members(partition: int, signed: np.ndarray, partitions: int) -> Batches:
+    """Signed documents of a partition -> MEMBER rows of buckets, by the bucket's partition."""
+    members = np.zeros(signed["keys"].shape, MEMBER)
+    members["key"], members["place"] = signed["keys"], places(partition, signed["row"])[:, None]
+    members["length"], members["sketch"] = signed["length"][:, None], signed["sketch"][:, None]
+    members = members.ravel()
+    to = (members["key"] >> np.uint64(32)).astype(np.int64) * partitions >> 32
+    return batches_by_key(members, to)
 
 
 def propose_pairs(
@@ -95,11 +103,18 @@ def propose_pairs(
 
 
 def make_sets(
-    requests: np.ndarray, text: pa.LargeStringArray, rule: NearDuplicateRule
+    requests: np.ndarray,
+    text: pa.LargeStringArray,
+    rule: NearDuplicateRule,
+    texts_of: np.ndarray | None = None,
 ) -> Iterator[Batches]:
-    """Documents of a partition -> sets that ASK rows request, by the partition that requests."""
+    """Documents of a partition -> sets that ASK rows request, by the partition that requests.
+
+    `texts_of` has the rows, ascending, whose texts are given; None for all.
+    """
     requests = distinct(requests)
     rows = rows_of(requests["higher"])
+    rows = rows if texts_of is None else np.searchsorted(texts_of, rows)
     for some in _cut(_lengths(text, rows), _BYTES_AT_ONCE):
         own, number = np.unique(rows[some], return_inverse=True)
         sets = shingle_sets(text.take(pa.array(own)), rule.shingle)
@@ -169,7 +184,7 @@ def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Obser
     removed["row"], removed["similarity"] = rows_of(edges["lower"]), edges["similarity"]
     representatives = np.ascontiguousarray(digests[rows_of(edges["higher"])])
     removed["representative"] = representatives.view("V16").reshape(-1)
-    counts = observe(removed=len(edges))
+    counts = observe(removed=len(edges), for_older=int(np.count_nonzero(is_older(edges["higher"]))))
     if len(edges):
         sizes = np.unique(edges["higher"], return_counts=True)[1]
         counts["near_duplicate_clusters"] = count_sizes(sizes)

@@ -1,6 +1,7 @@
 """The Beam wiring of near-duplicates: staged partitions -> documents to remove.
 
     Sign      partition        -> members of buckets
+    Recall    older files      -> members of buckets, with --against
     Propose   buckets          -> pairs, and requests for sets
     Fetch     partition, asks  -> sets of the higher documents of pairs
     Verify    pairs, sets      -> edges: pairs that are near
@@ -10,21 +11,29 @@
 The logic of the steps is in `steps` and `resolve`.
 """
 
+from collections.abc import Iterable
+
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
+from textmill.pipelines.corpus.ancestors import load_older
 from textmill.pipelines.corpus.near_duplicates.comparing_steps import (
     Fetch,
     Name,
     Propose,
     Resolve,
     Settle,
-    Sign,
     Verify,
 )
 from textmill.pipelines.corpus.near_duplicates.job import FindJob
+from textmill.pipelines.corpus.near_duplicates.signing_steps import Recall, Sign
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.runners.steps import Wiring
+
+
+def _number_files(staged: str) -> Iterable[int]:
+    """The numbers of the files of older corpora."""
+    return range(len(load_older(staged).files))
 
 
 class FindNear(beam.PTransform):
@@ -44,8 +53,20 @@ class FindNear(beam.PTransform):
         wiring = Wiring(job.shuffle_by, job.memory)
         apply, group = wiring.apply, wiring.group
         members, markers = apply(Sign(job), numbers, Shuffle.MEMBERS, Shuffle.ASKS)
+        found = [members]
+        if job.against:
+            older = (
+                numbers.pipeline
+                | "Older" >> beam.Create([job.against], reshuffle=False)
+                | "OlderFiles" >> beam.FlatMap(_number_files)
+                | "SpreadFiles" >> beam.Reshuffle()
+            )
+            found += apply(Recall(job), older, Shuffle.MEMBERS)
         pairs, asks = apply(
-            Propose(job, Shuffle.MEMBERS), group("Bucket", members), Shuffle.PAIRS, Shuffle.ASKS
+            Propose(job, Shuffle.MEMBERS),
+            group("Bucket", *found),
+            Shuffle.PAIRS,
+            Shuffle.ASKS,
         )
         [sets] = apply(Fetch(job, Shuffle.ASKS), group("Asked", markers, asks), Shuffle.PAIRS)
         [edges] = apply(Verify(job), group("Pair", pairs, sets), Shuffle.ROUNDS)

@@ -160,11 +160,6 @@ def test_bad_flags_are_refused(tmp_path):
     form = "normalized otherwise: give --normalize=nfc"
     refuse(form, f"--against={chain[0].directory}", "--normalize=nfkc")
     refuse("contains the input", f"--against={chain[0].directory}", output=Path(chain[0].directory))
-    refuse(
-        "leave one flag out",
-        f"--against={chain[0].directory}",
-        "--near_duplicates=jaccard:0.8",
-    )
     build(source, output)
     refuse("against", f"--against={chain[0].directory}")
 
@@ -194,7 +189,7 @@ def test_verify_finds_documents_of_an_ancestor_and_lists_that_are_wrong(tmp_path
         rename(delta, old.identity)
         verify.main([old.directory, delta.directory])
     rename(delta, build_chain(tmp_path, [LAST], again="c")[0].identity)
-    with pytest.raises(DataError, match=rf"{min(map(digest, OLD[:3]))} is in no ancestor"):
+    with pytest.raises(DataError, match=rf"no ancestor has the .* {min(map(digest, OLD[:3]))}"):
         verify.main([str(tmp_path / "corpus_0c"), delta.directory])
 
 
