@@ -39,7 +39,7 @@ AREAS = {
 }
 # Where the remedy of a text begins.
 _REMEDY = re.compile(
-    r"[:;.] (?=(?:add|build|change|check|choose|close|convert|copy|correct|delete|do"
+    r"(?<!\.)[:;.] (?=(?:add|build|change|check|choose|close|convert|copy|correct|delete|do"
     r"|download|export|extract|fix|free|get|give|install|keep|leave|list|look"
     r"|lower|make|must|name|omit|pass|put|raise|read|rebuild|remove|rename"
     r"|replace|return|run|save|see|set|split|start|train|try|unpack|use|wait"
