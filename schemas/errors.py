@@ -112,7 +112,7 @@ class DataError(TextmillError):
     """The data or the run failed: exit code 1."""
 
 
-class LeftRunning(DataError):
+class LeftRunningError(DataError):
     """The run failed while some of its threads still work; the process ends without them."""
 
 

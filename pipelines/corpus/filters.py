@@ -73,7 +73,8 @@ class Filters:
         for row in fields(self):
             group = getattr(self, row.name)
             if isinstance(group, RuleGroup):
-                yield row.name, group.of_paper() if row.name in (self.quality or ()) else group
+                is_named = row.name in (self.quality or ())
+                yield row.name, group.with_paper_defaults() if is_named else group
 
     def added(self) -> tuple[str, ...]:
         """Names of the columns of numbers, float32, that rules add to the documents."""

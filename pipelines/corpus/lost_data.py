@@ -7,7 +7,7 @@ from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.shuffles import name_shuffle
 from textmill.pipelines.readers.sources import read_blocks
-from textmill.pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
+from textmill.pipelines.runners.shuffle import AGAIN, Placed, check_deliveries, format_remaining
 from textmill.schemas.errors import DataError
 
 
@@ -39,7 +39,7 @@ def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
     lost = sorted({*due, *schema.signature_names()} - files)
     if lost:
         raise DataError(
-            f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"
+            f"the runner lost the report on {lost[0]}{format_remaining(lost, 'files')}: {AGAIN}"
         )
     report.rejects.refuse_too_many(job.max_rejects)
     hosts = report.hosts.broken_equations(statistics.observed)

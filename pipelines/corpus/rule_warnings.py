@@ -35,12 +35,12 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         taken += sum(edited.get(name, 0) for name in (row, *group.REASONS))
         dropped, reach = [], Removed(documents, text_bytes)
         for reason in in_order(removed):
-            one, of_paper = removed[reason], reason not in group.REASONS
+            one, is_of_paper = removed[reason], reason not in group.REASONS
             if reach.documents >= _FEWEST and (what := _most(one, reach, "" not in group.CAUSES)):
-                place = f"reach {row}'s rules" if of_paper else "reach it"
+                place = f"reach {row}'s rules" if is_of_paper else "reach it"
                 cause = _cause(group, reason.removeprefix(f"{row}:"))
                 dropped.append(f"{reason} drops {what} that {place}{cause}")
-            if not of_paper:  # rules of their own, one after another
+            if not is_of_paper:  # rules of their own, one after another
                 left = reach.documents - one.documents, reach.text_bytes - one.text_bytes
                 reach = Removed(*left)
         warnings += dropped

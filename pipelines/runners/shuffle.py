@@ -187,7 +187,7 @@ def check_deliveries(
         if odd:
             raise DataError(
                 f"the runner {what} its workers' report on {plan()[odd[0]].place}"
-                f"{and_more(odd, 'blocks')}: {AGAIN}"
+                f"{format_remaining(odd, 'blocks')}: {AGAIN}"
             )
     sent, received = (
         {key: (values, hashes) for key, values, hashes in side.tolist()}
@@ -198,12 +198,12 @@ def check_deliveries(
         (there, _), (here, _) = sent.get(odd[0], (0, 0)), received.get(odd[0], (0, 0))
         what = "different bytes" if here == there else f"{here:,} of {there:,} parts"
         raise DataError(
-            f"the runner lost parts of {name(odd[0])}{and_more(odd, 'keys')}: {what} arrived; "
-            f"{AGAIN}"
+            f"the runner lost parts of {name(odd[0])}{format_remaining(odd, 'keys')}: {what} "
+            f"arrived; {AGAIN}"
         )
 
 
-def and_more(items: Sequence, kind: str) -> str:
+def format_remaining(items: Sequence, kind: str) -> str:
     """Text after the first of some items: ` and of 3 more blocks`; "" if there is only one."""
     return f" and of {len(items) - 1:,} more {kind}" if len(items) > 1 else ""
 

@@ -9,7 +9,7 @@ import psutil
 
 from textmill.pipelines.runners.console import Display
 from textmill.pipelines.runners.failures import WORKER_DIED
-from textmill.schemas.errors import LeftRunning
+from textmill.schemas.errors import LeftRunningError
 
 # A run whose worker process has ended may be stopping its workers. If its last step has run, it is,
 # which takes a while on a busy machine.
@@ -32,7 +32,7 @@ def watch(
     """Starts the thread that runs the pipeline, and shows its progress until it ends.
 
     Raises:
-      LeftRunning: a worker process died, but the thread still waits for it.
+      LeftRunningError: a worker process died, but the thread still waits for it.
     """
     worker.start()
     try:
@@ -42,11 +42,11 @@ def watch(
             if died.is_set():
                 worker.join(_LAST_WORDS_SECONDS)
                 if worker.is_alive() and not is_published():
-                    raise LeftRunning(WORKER_DIED)
+                    raise LeftRunningError(WORKER_DIED)
                 worker.join(_ENDING_SECONDS)
                 if worker.is_alive():
-                    raise LeftRunning(_WORKER_DIED_LATE)
-    except (KeyboardInterrupt, LeftRunning):
+                    raise LeftRunningError(_WORKER_DIED_LATE)
+    except (KeyboardInterrupt, LeftRunningError):
         threading.excepthook = lambda _: None  # Beam's threads raise when their workers are killed
         for process in psutil.Process().children(recursive=True):
             process.kill()

@@ -52,7 +52,7 @@ def warnings_of(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> It
             f"{flag('document', 'line')} or file"
         )
     yield from _odd_splits(info, documents)
-    yield from _hungry_filter(info)
+    yield from _warn_filter_drops_most(info)
 
 
 def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
         )
 
 
-def _hungry_filter(info: SetInfo) -> Iterator[str]:
+def _warn_filter_drops_most(info: SetInfo) -> Iterator[str]:
     read = info.stats.documents_read
     for reason, number in sorted(info.stats.all_dropped().items()):
         if drop_of(reason).title == FILTERED and number > _RULE * read:

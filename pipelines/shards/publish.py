@@ -6,7 +6,7 @@
 from textmill.pipelines.readers.forget import forgotten_file
 from textmill.pipelines.readers.sources import file_digests, read_blocks
 from textmill.pipelines.rows.evaluation import evaluation_file
-from textmill.pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
+from textmill.pipelines.runners.shuffle import AGAIN, check_deliveries, format_remaining
 from textmill.pipelines.shards.job import Job, SetReport
 from textmill.pipelines.shards.report_page import report_page
 from textmill.pipelines.writers import shard_files
@@ -72,7 +72,7 @@ def _check_complete(report: SetReport, job: Job) -> None:
     if lost:
         raise DataError(
             f"the runner lost its workers' report on the shard {lost[0]}"
-            f"{and_more(lost, 'shards')}: {AGAIN}"
+            f"{format_remaining(lost, 'shards')}: {AGAIN}"
         )
 
 

@@ -29,7 +29,7 @@ from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import (
     REMEDIES,
     DataError,
-    LeftRunning,
+    LeftRunningError,
     TextmillError,
     UsageError,
     as_typed,
@@ -133,7 +133,7 @@ def _end(error: Exception) -> NoReturn:
         say(f"error: {known}", sys.stderr)
     # Threads without memory may hang, and standard output cannot be flushed.
     is_stdout = isinstance(error, OSError) and error.filename == _STDOUT
-    if shortage_of(error) or isinstance(error, LeftRunning) or is_stdout:
+    if shortage_of(error) or isinstance(error, LeftRunningError) or is_stdout:
         leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
 

@@ -101,7 +101,7 @@ def whole_file(file: ManifestFile) -> FilePart:
     return FilePart(file.path, file.bytes, file.sha256)
 
 
-class WrongFile(DataError):
+class WrongFileError(DataError):
     """A file that differs from the manifest.
 
     Attributes:
@@ -394,7 +394,7 @@ class CachedFiles:
 
     def _download(self, part: FilePart, local: str) -> None:
         """Downloads a file or a piece to a temporary name, checks it, and renames it."""
-        may_pass = (WrongFile, FileNotFoundError)
+        may_pass = (WrongFileError, FileNotFoundError)
         try:
             object_store.retry(
                 lambda: self._fill(part, local), lambda error: isinstance(error, may_pass), TRIES
@@ -409,7 +409,7 @@ class CachedFiles:
         """Starts or resumes a download.
 
         Raises:
-          WrongFile: it differs from the manifest, and was deleted.
+          WrongFileError: it differs from the manifest, and was deleted.
           FileNotFoundError: another process has removed it to make room.
         """
         url, digest, partial = f"{self.directory}/{part.path}", part.hasher(), local + _PART
@@ -446,7 +446,7 @@ class CachedFiles:
         else:
             kind = "sha256" if part.begin is None else "XXH3"
             what = f"has {kind} {found}, but {MANIFEST} lists {part.sum}"
-        raise WrongFile(
+        raise WrongFileError(
             f"{self.directory}/{part} {what} (after {TRIES} downloads): copy or build the "
             "dataset again; if it was replaced while it was read, run the command again",
             size,

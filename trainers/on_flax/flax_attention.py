@@ -225,39 +225,39 @@ def _forward(rule: MaskRule, queries: Any, keys: Any, values: Any, segments: Any
     return mixed, (queries, keys, values, segments, mixed, logs)
 
 
-def _backward(rule: MaskRule, kept: Any, slope: jax.Array):
+def _backward(rule: MaskRule, kept: Any, grad: jax.Array):
     queries, keys, values, segments, mixed, logs = kept
     first_I, last_I = key_blocks(segments, rule)
 
-    def add_block(slopes, i: jax.Array):
+    def add_block(grads, i: jax.Array):
         """Adds the gradients of all keys that a block of queries met."""
         queries_i, segments_i = _cut(queries, i, rule), _cut(segments[..., None], i, rule)
-        slope_i = _cut(slope, i, rule)
-        inner = (_cut(mixed, i, rule).astype(jnp.float32) * slope_i).sum(axis=-1, keepdims=True)
+        grad_i = _cut(grad, i, rule)
+        inner = (_cut(mixed, i, rule).astype(jnp.float32) * grad_i).sum(axis=-1, keepdims=True)
 
-        def add(j: jax.Array, slopes):
-            of_queries_i, of_keys, of_values = slopes
+        def add(j: jax.Array, grads):
+            of_queries_i, of_keys, of_values = grads
             keys_j = _cut(keys, j, rule)
             logits, bend, allowed = _logits(rule, queries_i, segments_i, keys, segments, i, j)
             shares = jnp.where(allowed, jnp.exp(logits - logs[i][..., None]), 0)
-            of_shares = _einsum("bkgqd,bkmd->bkgqm", slope_i, _cut(values, j, rule))
+            of_shares = _einsum("bkgqd,bkmd->bkgqm", grad_i, _cut(values, j, rule))
             of_logits = (shares * (of_shares - inner) * bend).astype(keys.dtype)
             of_keys_j = _einsum("bkgqm,bkgqd->bkmd", of_logits, queries_i)
-            of_values_j = _einsum("bkgqm,bkgqd->bkmd", shares.astype(values.dtype), slope_i)
+            of_values_j = _einsum("bkgqm,bkgqd->bkmd", shares.astype(values.dtype), grad_i)
             return (
                 of_queries_i + _einsum("bkgqm,bkmd->bkgqd", of_logits, keys_j),
                 _add_to(of_keys, of_keys_j, j, rule),
                 _add_to(of_values, of_values_j, j, rule),
             )
 
-        begin = (jnp.zeros(queries_i.shape, jnp.float32), *slopes)
-        of_queries_i, *slopes = jax.lax.fori_loop(first_I[i], last_I[i], add, begin)
-        return tuple(slopes), of_queries_i.astype(queries.dtype)
+        begin = (jnp.zeros(queries_i.shape, jnp.float32), *grads)
+        of_queries_i, *grads = jax.lax.fori_loop(first_I[i], last_I[i], add, begin)
+        return tuple(grads), of_queries_i.astype(queries.dtype)
 
     zeros = jnp.zeros(keys.shape, jnp.float32)
-    slopes, of_queries = jax.lax.scan(add_block, (zeros, zeros), jnp.arange(len(first_I)))
+    grads, of_queries = jax.lax.scan(add_block, (zeros, zeros), jnp.arange(len(first_I)))
     of_queries = jnp.moveaxis(of_queries, 0, -3).reshape(queries.shape)
-    return of_queries, slopes[0].astype(keys.dtype), slopes[1].astype(values.dtype), None
+    return of_queries, grads[0].astype(keys.dtype), grads[1].astype(values.dtype), None
 
 
 _einsum = partial(jnp.einsum, preferred_element_type=jnp.float32)

@@ -137,13 +137,13 @@ def _head_forward(multiple: int, x_BxLxE: jax.Array, table_VxE: jax.Array):
     return logits_BxLxW[..., :vocab_size], (x_BxLxE, padded_WxE)
 
 
-def _head_backward(multiple: int, kept: tuple[jax.Array, jax.Array], slope_BxLxV: jax.Array):
+def _head_backward(multiple: int, kept: tuple[jax.Array, jax.Array], grad_BxLxV: jax.Array):
     x_BxLxE, padded_WxE = kept
-    vocab_size = slope_BxLxV.shape[-1]
+    vocab_size = grad_BxLxV.shape[-1]
     empty = len(padded_WxE) - vocab_size
-    slope_BxLxW = jnp.pad(slope_BxLxV.astype(x_BxLxE.dtype), ((0, 0), (0, 0), (0, empty)))
-    of_x_BxLxE = _product("blw,we->ble", slope_BxLxW, padded_WxE).astype(x_BxLxE.dtype)
-    return of_x_BxLxE, _product("blw,ble->we", slope_BxLxW, x_BxLxE)[:vocab_size]
+    grad_BxLxW = jnp.pad(grad_BxLxV.astype(x_BxLxE.dtype), ((0, 0), (0, 0), (0, empty)))
+    of_x_BxLxE = _product("blw,we->ble", grad_BxLxW, padded_WxE).astype(x_BxLxE.dtype)
+    return of_x_BxLxE, _product("blw,ble->we", grad_BxLxW, x_BxLxE)[:vocab_size]
 
 
 _product = partial(jnp.einsum, preferred_element_type=jnp.float32)
@@ -159,9 +159,9 @@ def _look_up_forward(dtype: jnp.dtype, table_VxE: jax.Array, ids: jax.Array):
     return _look_up(dtype, table_VxE, ids), (table_VxE, ids)
 
 
-def _look_up_backward(dtype: jnp.dtype, kept: tuple[jax.Array, jax.Array], slope: jax.Array):
+def _look_up_backward(dtype: jnp.dtype, kept: tuple[jax.Array, jax.Array], grad: jax.Array):
     table_VxE, ids = kept
-    return jnp.zeros_like(table_VxE).at[ids].add(slope.astype(table_VxE.dtype)), None
+    return jnp.zeros_like(table_VxE).at[ids].add(grad.astype(table_VxE.dtype)), None
 
 
 _look_up.defvjp(_look_up_forward, _look_up_backward)

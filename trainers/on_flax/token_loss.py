@@ -93,17 +93,17 @@ def sums_in_chunks(
 
     def forward(params, x):
         def add(number, before):
-            sums, slopes_of_x = before
+            sums, grads_of_x = before
             of, parts = jax.grad(sums_of, (0, 1), has_aux=True)(params, *chunk(x, number))
             sums = jax.tree.map(jnp.add, sums, (parts, of[0]))
-            return sums, slopes_of_x.at[number].set(of[1])
+            return sums, grads_of_x.at[number].set(of[1])
 
         first = (zeros, jax.tree.map(jnp.zeros_like, params)), jnp.zeros_like(x)
         (sums, of_params), of_x = jax.lax.fori_loop(0, used, add, first)
         return sums, (of_params, of_x)
 
-    def backward(slopes, factors):
-        return jax.tree.map(lambda slope: (slope * factors[LOSS]).astype(slope.dtype), slopes)
+    def backward(grads, factors):
+        return jax.tree.map(lambda grad: (grad * factors[LOSS]).astype(grad.dtype), grads)
 
     sums_of_all.defvjp(forward, backward)
     return sums_of_all(params, x)

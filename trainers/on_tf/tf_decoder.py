@@ -162,11 +162,11 @@ def sums_where_counted(
                 each = tf.nn.sparse_softmax_cross_entropy_with_logits(due, logits)
                 own_B = tf.reduce_sum(weights * each, axis=1)
                 own = tf.reduce_sum(own_B)
-            slope_x, slope_table = map(tf.convert_to_tensor, tape.gradient(own, (here, table)))
+            grad_x, grad_table = map(tf.convert_to_tensor, tape.gradient(own, (here, table)))
             best = tf.argmax(logits, axis=-1, output_type=tf.int32)
             hits = tf.reduce_sum(weights * tf.cast(best == due, tf.float32), axis=1)
-            pieces = tf.tensor_scatter_nd_update(of_x, [[number]], slope_x[None])
-            return number + 1, loss_B + own_B, hits_B + hits, pieces, of_table + slope_table
+            pieces = tf.tensor_scatter_nd_update(of_x, [[number]], grad_x[None])
+            return number + 1, loss_B + own_B, hits_B + hits, pieces, of_table + grad_table
 
         rows = tf.shape(x)[0]
         nothing_B = tf.zeros((rows,))
@@ -176,11 +176,11 @@ def sums_where_counted(
         _, loss_B, hits_B, pieces, of_table = tf.while_loop(lambda n, *_: n < used, add, begin)
         of_x = tf.reshape(tf.transpose(pieces, (1, 0, 2, 3)), (rows, count * size, x.shape[2]))
 
-        def slopes(of_loss: Any, *_: Any) -> tuple[Any, Any]:
+        def grads(of_loss: Any, *_: Any) -> tuple[Any, Any]:
             of = tf.cast(of_loss, of_x.dtype) * of_x[:, :tokens]
             return of, tf.cast(of_loss, of_table.dtype) * of_table
 
-        return (tf.reduce_sum(loss_B), loss_B, hits_B), slopes
+        return (tf.reduce_sum(loss_B), loss_B, hits_B), grads
 
     loss, loss_B, hits_B = total(x, table_VxH)
     return loss, tf.stop_gradient(loss_B), tf.stop_gradient(hits_B)

@@ -113,7 +113,7 @@ class RuleGroup(ABC):
         hints = {flag.name: flag.type for flag in fields(self)}  # pyright: ignore
         return {name: text_of(hints[name], value) for name, value in self.settings().items()}
 
-    def of_paper(self) -> Self:
+    def with_paper_defaults(self) -> Self:
         """A copy with the numbers of the paper for flags that are not set."""
         return replace(self, **{**papers_numbers(type(self)), **self.settings()})  # pyright: ignore
 

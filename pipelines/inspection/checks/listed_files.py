@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import FinishedDirectory, note_unlisted
-from textmill.schemas.files.set_files import MissingFile, SetFiles, WrongFile
+from textmill.schemas.files.set_files import MissingFile, SetFiles, WrongFileError
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.pieces import sum_pieces
 
@@ -33,7 +33,7 @@ class ListedFiles:
 
         Args:
           file: its line in the manifest.
-          take: makes the file local; raises MissingFile or WrongFile.
+          take: makes the file local; raises MissingFile or WrongFileError.
         """
         path, found = None, None
         try:
@@ -45,7 +45,7 @@ class ListedFiles:
                 found = os.path.getsize(path), store.sha256(path)
         except MissingFile:
             pass
-        except WrongFile as error:
+        except WrongFileError as error:
             found = error.found
         if found is None:
             self.damaged[file.path] = f"{file.path} is missing"

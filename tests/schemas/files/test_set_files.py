@@ -21,7 +21,7 @@ from textmill.pipelines import inspect_shards, verify
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.cache import default_directory
-from textmill.schemas.files.set_files import WrongFile
+from textmill.schemas.files.set_files import WrongFileError
 from textmill.trainers.flax_mlm import main as flax_mlm
 from textmill.trainers.reader import ShardSet
 
@@ -213,7 +213,7 @@ def test_a_file_that_is_always_wrong_is_refused(kind, name, directory, cache, re
         read_all(opened(url, cache))
     assert f"{url}/{shard(1)}" in str(caught.value) and message in str(caught.value)
     assert shard(1) not in kept(cache) and shard(1) + ".part" not in kept(cache)
-    if isinstance(caught.value, WrongFile):  # in the background, and when it is needed
+    if isinstance(caught.value, WrongFileError):  # in the background, and when it is needed
         assert gets(store, shard(1)) in (3, 6)
 
 

@@ -18,7 +18,7 @@ from tests.tools.places import ROOT
 from tests.tools.range_server import RangeServer
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.set_files import WrongFile
+from textmill.schemas.files.set_files import WrongFileError
 from textmill.schemas.format import pieces
 from textmill.trainers.reader import ShardSet
 
@@ -236,7 +236,7 @@ def test_what_stays_wrong_is_named(damage, gs_url, gs_store, directory, tmp_path
     if damage == "missing":
         assert "is missing, although MANIFEST.json lists it" in str(caught.value)
     else:
-        assert isinstance(caught.value, WrongFile)
+        assert isinstance(caught.value, WrongFileError)
         word = "bytes, but MANIFEST.json lists" if damage == "cut" else "has XXH3"
         assert word in str(caught.value) and "(after 3 downloads)" in str(caught.value)
         assert "(bytes " in str(caught.value) and "run the command again" in str(caught.value)

@@ -106,7 +106,7 @@ SPACES = st.sampled_from([" "] * 6 + ["\n", "\n\n", "\r\n", "\t", "\x85", "  ", 
 TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=40).map(
     lambda pairs: "".join(word + space for word, space in pairs)
 )
-LIMITS = Gopher().of_paper().limits()
+LIMITS = Gopher().with_paper_defaults().limits()
 
 
 @given(st.lists(st.one_of(TEXTS, TEXTS.map(lambda text: text * 3)), min_size=1, max_size=4))
