@@ -295,20 +295,30 @@ shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2], cache_gigabytes=float(sys.
 digest = hashlib.sha256()
 for batch in shards.batches("train", batch_size=60, seed=5, stop_step=100):
     digest.update(batch["input_ids"].tobytes())
-print(digest.hexdigest())
+    print(digest.hexdigest(), flush=True)
+    sys.stdin.readline()
 """
 )
 
 
 def test_two_processes_share_a_cache(gs_url, gs_store, directory, cache):
-    """Each piece is fetched once, but for a few that one of them reads much later."""
+    """Each piece is fetched once, but for a few, by processes that take their steps together."""
     bound = str(size_of(directory) / 5 / 1e9)
     command = [sys.executable, "-c", READ, gs_url, str(cache), bound]
-    readers = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)
-    ]
-    found = [reader.communicate(timeout=100)[0] for reader in readers]
-    assert found[0] == found[1] and len(found[0]) == 65
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as stack:
+        readers = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
+            )
+            for _ in range(2)
+        ]
+        for _ in range(100):
+            one, other = (reader.stdout.readline() for reader in readers)
+            assert one == other and len(one) == 65
+            for reader in readers:
+                reader.stdin.write("\n")
+                reader.stdin.flush()
     assert fetched(gs_store) <= 1.1 * PIECES
 
 
