@@ -78,16 +78,16 @@ def apart(one, other):
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def made():
     """One program for many tests, and where it began."""
     program = program_of(evaluates=True)
     return program, weights_in(program), state_in(program)
 
 
 @pytest.fixture
-def program(compiled):
-    compiled[0].load(*compiled[1:])
-    return compiled[0]
+def program(made):
+    made[0].load(*made[1:])
+    return made[0]
 
 
 def test_sums_of_an_evaluation(program):
@@ -129,15 +129,15 @@ def test_remat_and_chunks_change_no_step():
     assert losses == pytest.approx(due, rel=1e-5) and apart(weights, found) < 1e-4
 
 
-def test_buffers_are_donated_and_none_of_the_host_s(compiled, program):
+def test_buffers_are_donated_and_none_of_the_host_s(made, program):
     """Arrays given to `load`, and those that `weights` and `state` gave, stay as they are."""
-    given = [{name: array.copy() for name, array in arrays.items()} for arrays in compiled[1:]]
+    given = [{name: array.copy() for name, array in arrays.items()} for arrays in made[1:]]
     before = weights_in(program), state_in(program)
     table = program._params["embeddings"]["tokens"]["embedding"]
     losses_of(program, 3)
     assert table.is_deleted()
     assert apart(weights_in(program), before[0]) > 0.001
-    for arrays in (compiled[1:], before):
+    for arrays in (made[1:], before):
         for one, other in zip(arrays, given, strict=True):
             assert apart(one, other) == 0
 
@@ -169,8 +169,8 @@ def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
     assert apart(state_in(program), state_in(again)) == 0
 
 
-def test_a_state_of_another_optimizer_is_refused_by_name(compiled, program):
-    _, weights, state = compiled
+def test_a_state_of_another_optimizer_is_refused_by_name(made, program):
+    _, weights, state = made
     of_lion = {name: value for name, value in state.items() if ".nu." not in name}
     with pytest.raises(DataError, match=r"--optimizer=adamw and this model: .*1.0.nu.* is missing"):
         program.load(weights, of_lion)
