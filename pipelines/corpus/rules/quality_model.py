@@ -52,7 +52,9 @@ class QualityModel(RuleGroup):
             raise FieldError("keep_best", self.keep_best, reason)
         for name in ("quality_label", "min_quality", "keep_best"):
             if getattr(self, name) is not None and not self.quality_model:
-                raise FieldError(name, getattr(self, name), "it needs quality_model=FILE")
+                raise FieldError(
+                    name, getattr(self, name), f"it needs {flag('quality_model', 'FILE')}"
+                )
 
     def parameters(self) -> dict[str, Any]:
         """The sha256 of the model, the label, the minimum and the share.

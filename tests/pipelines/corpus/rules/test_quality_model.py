@@ -120,8 +120,8 @@ def test_rejects_have_their_score(tmp_path, path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"min_quality": 0.5}, "--min_quality=0.5: it needs quality_model=FILE"),
-        ({"quality_label": "hq"}, "--quality_label=hq: it needs quality_model=FILE"),
+        ({"min_quality": 0.5}, "--min_quality=0.5: it needs --quality_model=FILE"),
+        ({"quality_label": "hq"}, "--quality_label=hq: it needs --quality_model=FILE"),
         ({"min_quality": 1.5, "quality_model": "x"}, "give a number from 0 to 1"),
     ],
 )
