@@ -7,8 +7,10 @@ A number on a page that the code determines stands behind a comment that names i
 """
 
 import ast
+import itertools
 import math
 import re
+import shlex
 import textwrap
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.tools import message_reference
+from tests.tools import funnel_picture, message_reference
 from tests.tools.command_reference import PAGE, reference
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
@@ -351,6 +353,45 @@ def test_the_picture_of_the_report_is_of_the_run_in_the_readme():
     documents, rows = counts
     title = Image.open(PICTURE).text["Title"]  # type: ignore[attr-defined]
     assert title == f"{documents} in {rows.replace('rows', length)} tokens"
+
+
+def test_the_picture_of_a_funnel_is_of_the_command_on_the_page():
+    """`python -m tests.tools.funnel_picture` draws it again."""
+    read, steps = funnel_picture.read_picture()
+    drawn = funnel_picture.PICTURE.read_text(encoding="utf-8")
+    assert funnel_picture.draw(read, steps) == drawn
+    before = [read, *(step.left for step in steps)]
+    assert [step.removed for step in steps] == [a - b for a, b in itertools.pairwise(before)]
+    page = (ROOT / "docs/build_corpus.md").read_text(encoding="utf-8")
+    assert f"{read:,} documents read, {steps[-1].left:,} kept" in page
+    of_page = [shlex.split(given) for _, given in commands(page) if "--output=demo/strict" in given]
+    assert of_page == [
+        ["--input=demo/raw.jsonl", "--output=demo/strict", *shlex.split(funnel_picture.FLAGS)]
+    ]
+
+
+@pytest.mark.slow
+def test_the_picture_of_a_funnel_is_of_a_run(tmp_path):
+    read, steps = funnel_picture.read_picture()
+    read_now, steps_now = funnel_picture.funnel_of_run(tmp_path)
+    if read_now == read:  # the documentation of this Python
+        assert steps_now == steps
+    shares, of_picture = [
+        {step.reason: step.left / total for step in some}
+        for total, some in ((read_now, steps_now), (read, steps))
+    ]
+    assert shares == pytest.approx(of_picture, abs=0.05)
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=lambda p: p.name)
+def test_pictures_are_dark_on_dark_pages_and_have_a_description(picture):
+    names = {element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).iter()}
+    assert {"title", "desc", "style"} <= names
+    style = picture.read_text(encoding="utf-8").partition("<style>")[2].partition("</style>")[0]
+    light, dark_mode, dark = style.partition("@media (prefers-color-scheme: dark)")
+    fills = [dict(re.findall(r"([.#]?\w+) \{ fill: (#\w+)", part)) for part in (light, dark)]
+    assert fills[0].keys() - fills[1].keys() <= {".off"} and dark_mode
+    assert [name for name in fills[1] if fills[0].get(name) == fills[1][name]] == []
 
 
 def test_defaults_in_tables_are_those_of_help():
