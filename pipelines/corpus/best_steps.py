@@ -27,8 +27,8 @@ from textmill.pipelines.corpus.near_duplicates.rows import take_rows, to_batch
 from textmill.pipelines.corpus.near_duplicates.signature_files import write_signatures
 from textmill.pipelines.corpus.partition import read_partition, stage_partition
 from textmill.pipelines.corpus.partition_files import write_documents
-from textmill.pipelines.corpus.scored import COLUMN
 from textmill.pipelines.corpus.shuffles import Shuffle
+from textmill.pipelines.linear_model.scores import COLUMN
 from textmill.pipelines.runners.steps import KeyedStep, count
 from textmill.pipelines.writers.rejects import stash
 from textmill.schemas.format.corpus_metadata import NOT_BEST

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from textmill.pipelines.corpus.filters import in_order
-from textmill.pipelines.corpus.scored import COLUMN, Scored, ScoreSum
+from textmill.pipelines.corpus.scored import Scored, ScoreSum
 from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter
 from textmill.pipelines.inspection.report.parts import (
     CellTable,
@@ -16,6 +16,7 @@ from textmill.pipelines.inspection.report.parts import (
     Shown,
 )
 from textmill.pipelines.inspection.report.shared_sections import LISTED
+from textmill.pipelines.linear_model.scores import COLUMN
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced

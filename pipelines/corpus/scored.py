@@ -14,13 +14,12 @@ import pyarrow as pa
 import xxhash
 
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.linear_model.scores import name_tenth, tenths_of
+from textmill.pipelines.linear_model.scores import COLUMN, name_tenth, tenths_of
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS, host_of
 from textmill.pipelines.rows.routing import content_digests
 from textmill.schemas.format.drops import LONGEST, Observed, shorten
 
 SAMPLES = 5  # of a tenth
-COLUMN = "quality"  # of a corpus; also the section of `observed` that counts scores by tenths
 URLS = ("url", "source_url")  # columns that may hold the address of a page
 _LANGUAGES = ("language", "lang")  # columns that may hold the language, if no rule identifies it
 FIELDS = (*_LANGUAGES, *URLS)

@@ -35,6 +35,7 @@ from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 
+COLUMN = "quality"  # of a corpus; also the section of `observed` that counts scores by tenths
 _AT_ONCE = 1 << 14  # rows that are decoded at once
 _MOST_BYTES = 16 << 30  # of rows in memory
 _MAX_SIGMOID, _SIGMOIDS = 8, 512  # of fastText's table

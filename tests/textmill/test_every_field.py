@@ -45,6 +45,7 @@ OF_RULES: dict[str, list[tuple[Any, str]]] = {
     "pattern": [("gpt2", "gpt2"), (tm.Pattern("gpt2"), "gpt2")],
     "qa_template": [("{context} {question} {answer}", "{context} {question} {answer}")],
     "quality": TEXTS,
+    "respect": TEXTS,
     "shingle": [("char:24", "char:24"), (tm.Shingle("char", 24), "char:24")],
     "special_tokens": TEXTS,
     "stages": [

@@ -13,8 +13,12 @@ import pyarrow as pa
 import tyro
 
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
-from textmill.pipelines.corpus.scored import COLUMN
-from textmill.pipelines.linear_model.scores import LinearModel, count_tenths, load_model
+from textmill.pipelines.linear_model.scores import (
+    COLUMN,
+    LinearModel,
+    count_tenths,
+    load_model,
+)
 from textmill.pipelines.linear_model.training import GOOD
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError, flag

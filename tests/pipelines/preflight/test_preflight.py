@@ -77,7 +77,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
     build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}", "--num_shards=2"])
     assert printed(capsys, gs_store, tokenizer_path) == [
         "preflight of build_shards: nothing is written, no job is started",
-        row("ok", "runner", "DataflowRunner; workers start from the image of Beam"),
+        row("ok", "runner", "DataflowRunner; workers start from the default image"),
         row(
             "ok",
             "flags",

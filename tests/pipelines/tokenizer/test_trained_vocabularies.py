@@ -164,6 +164,6 @@ def test_vocabularies_of_real_texts(train, tmp_path, real_texts, hard_texts, set
 
 def test_the_page_has_the_patterns_as_they_are():
     assert {*PATTERNS, "digits:N"} == set(NAMES)
-    page = (ROOT / "docs" / "build_shards.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "tokenizers.md").read_text(encoding="utf-8")
     for name, pattern in PATTERNS.items():
         assert f"\n{name:7} {pattern}\n" in page
