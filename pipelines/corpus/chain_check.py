@@ -34,20 +34,25 @@ def check_chain(
             "it against them"
         )
     ancestors = [given[one] for one in corpus.schema.ancestors if one in given]
-    for ancestor in ancestors:
-        if np.isin(_ids(corpus), _ids(ancestor), assume_unique=True).any():
+    if not ancestors:
+        return
+    own, known = _ids(corpus), [_ids(ancestor) for ancestor in ancestors]
+    for ancestor, ids in zip(ancestors, known, strict=True):
+        if np.isin(own, ids, assume_unique=True).any():
             yield f"a document is in its ancestor {ancestor.directory}, too"
     if not missing:
-        yield from _check_lists(corpus, ancestors)
+        yield from _check_lists(corpus, own, np.concatenate(known))
 
 
-def _check_lists(corpus: Corpus, ancestors: list[Corpus]) -> Iterator[str]:
-    """Checks that an ancestor, or the delta itself, has the documents named by its lists."""
+def _check_lists(corpus: Corpus, own: np.ndarray, known: np.ndarray) -> Iterator[str]:
+    """Checks that an ancestor, or the delta itself, has the documents named by its lists.
+
+    `own` and `known` are the hashes of its documents, and of those of all ancestors: S16 [n].
+    """
     rows = {file.path: file.rows or 0 for file in corpus.manifest.files}
-    known = np.concatenate([_ids(ancestor) for ancestor in ancestors])
     names = [(name, known) for name in corpus.schema.older_names()]
     if "duplicate_paragraphs" not in corpus.schema.parameters:  # it edits representatives
-        kept = np.concatenate([known, _ids(corpus)])
+        kept = np.concatenate([known, own])
         names += [(name, kept) for name in corpus.schema.removed_names()]
     for name, there in names:
         listed = read_ids(f"{corpus.directory}/{name}", rows[name], "representative")

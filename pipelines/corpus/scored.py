@@ -5,17 +5,15 @@ documents with the smallest hashes, and hosts those whose names have the smalles
 result does not depend on how documents are divided, nor on their order.
 """
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.linear_model.scores import COLUMN, name_tenth, tenths_of
-from textmill.pipelines.readers.page_hosts import MOST_HOSTS, host_of
+from textmill.pipelines.readers.page_hosts import MOST_HOSTS, fewest_hosts, host_of
 from textmill.pipelines.rows.routing import content_digests
 from textmill.schemas.format.drops import LONGEST, Observed, shorten
 
@@ -166,9 +164,4 @@ def _add(parts: Iterable[Mapping[str, ScoreSum]]) -> dict[str, ScoreSum]:
 
 def _fewest(sums: dict[str, ScoreSum]) -> dict[str, ScoreSum]:
     """Those of the MOST_HOSTS names with the smallest hashes."""
-    if len(sums) <= MOST_HOSTS:
-        return dict(sorted(sums.items()))
-    names = heapq.nsmallest(
-        MOST_HOSTS, sums, lambda one: (xxhash.xxh3_64_intdigest(one.encode()), one)
-    )
-    return {name: sums[name] for name in sorted(names)}
+    return {name: sums[name] for name in sorted(fewest_hosts(sums))}

@@ -7,11 +7,11 @@ import pyarrow as pa
 from textmill.pipelines.corpus.partition_files import hex_ids
 from textmill.pipelines.corpus.scored import Scored
 from textmill.pipelines.inspection.checks.findings import Findings
+from textmill.pipelines.readers.corpus_files import read_values
 from textmill.pipelines.rows.routing import content_digests
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.drops import LONGEST
 from textmill.schemas.format.manifest import QUALITY
-from textmill.schemas.typed_json import from_json, parse_json
 
 
 def read_scored(corpus: Corpus) -> Scored:
@@ -20,10 +20,7 @@ def read_scored(corpus: Corpus) -> Scored:
     Raises:
       DataError: the file is missing or was changed.
     """
-    if not corpus.lists(QUALITY):
-        return Scored()
-    path = f"{corpus.directory}/{QUALITY}"
-    return from_json(Scored, parse_json(corpus.read(QUALITY), path), path)
+    return read_values(corpus, QUALITY, Scored)
 
 
 def check_scored(corpus: Corpus, findings: Findings) -> Iterator[str]:

@@ -59,11 +59,10 @@ def _render(
 def _front_matter(described: Metadata) -> str:
     """The YAML of the card, which the Hub and `datasets` read."""
     schema = described.schema
-    [documents] = [count for title, count in sizes(described).items() if title == "documents"]
     values: dict[str, Any] = {
         "pretty_name": described.name,
         "license": "unknown",
-        "size_categories": [_size_category(documents)],
+        "size_categories": [_size_category(sizes(described)["documents"])],
         "tags": ["textmill", "croissant"],
     }
     if languages := Provenance(described).kept_languages:

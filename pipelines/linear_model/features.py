@@ -120,6 +120,18 @@ def _is_space(byte):
     return byte == 0 or byte == 0x20 or (9 <= byte and byte <= 13)
 
 
+@inner
+def _next_word(data, place, stop):
+    """Where the next word of data[place:stop] begins and ends, and its hash; at `stop` if none."""
+    while place < stop and _is_space(data[place]):
+        place += 1
+    begin, code = place, _BASIS
+    while place < stop and not _is_space(data[place]):
+        code = _hash_byte(code, data[place])
+        place += 1
+    return begin, place, code
+
+
 @entry()
 def count_entries(data, texts):
     """Counts words: where each first begins and ends, and its number; int64 [distinct] each.
@@ -133,14 +145,9 @@ def count_entries(data, texts):
     for text in range(len(texts) - 1):
         place, stop = texts[text], texts[text + 1]
         while True:
-            while place < stop and _is_space(data[place]):
-                place += 1
-            if place == stop:
+            begin, place, code = _next_word(data, place, stop)
+            if begin == stop:
                 break
-            begin, code = place, _BASIS
-            while place < stop and not _is_space(data[place]):
-                code = _hash_byte(code, data[place])
-                place += 1
             mask = np.int64(len(slots) - 1)
             slot, number = np.int64(code) & mask, np.int64(-1)
             while slots[slot] >= 0:
@@ -229,14 +236,9 @@ def list_features(data, start, stop, tables, end, features, codes):
     maxn, words = settings[3], settings[4]
     used, seen, place = 0, 0, start
     while True:
-        while place < stop and _is_space(data[place]):
-            place += 1
-        if place == stop:
+        begin, place, code = _next_word(data, place, stop)
+        if begin == stop:
             break
-        begin, code = place, _BASIS
-        while place < stop and not _is_space(data[place]):
-            code = _hash_byte(code, data[place])
-            place += 1
         if place - begin == len(_EOS_BYTES) and _begins_with(data, begin, place, _EOS_BYTES):
             break  # fastText ends a line here, too
         number = _find(data, begin, place, code, entries, bounds, slots)

@@ -7,7 +7,7 @@ other files, such as filtered documents, are not read as input.
 import glob
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.page_hosts import PageHosts
@@ -16,6 +16,8 @@ from textmill.schemas.files.finished import Corpus, kind_of, open_finished
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import HOSTS
 from textmill.schemas.typed_json import from_json, parse_json
+
+T = TypeVar("T")
 
 
 def find_corpus(pattern: str, *, follow_links: bool = False) -> Corpus | None:
@@ -54,10 +56,19 @@ def read_hosts(corpus: Corpus) -> PageHosts:
     Raises:
       DataError: the file is missing or was changed.
     """
-    if not corpus.lists(HOSTS):
-        return PageHosts()
-    path = f"{corpus.directory}/{HOSTS}"
-    return from_json(PageHosts, parse_json(corpus.read(HOSTS), path), path)
+    return read_values(corpus, HOSTS, PageHosts)
+
+
+def read_values(corpus: Corpus, name: str, kind: type[T]) -> T:
+    """Reads a JSON file of a corpus; one without values if the corpus has no such file.
+
+    Raises:
+      DataError: the file is missing or was changed.
+    """
+    if not corpus.lists(name):
+        return kind()
+    path = f"{corpus.directory}/{name}"
+    return from_json(kind, parse_json(corpus.read(name), path), path)
 
 
 def corpus_parameters(patterns: Iterable[str], *, follow_links: bool = False) -> dict[str, Any]:

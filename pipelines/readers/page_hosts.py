@@ -40,6 +40,11 @@ def _hash_of(name: str) -> tuple[int, str]:
     return xxhash.xxh3_64_intdigest(name.encode()), name
 
 
+def fewest_hosts(names: Iterable[str]) -> list[str]:
+    """The MOST_HOSTS names with the smallest hashes, in their order."""
+    return heapq.nsmallest(MOST_HOSTS, names, key=_hash_of)
+
+
 @dataclass(frozen=True)
 class ShortPage:
     """A page with a short main text.
@@ -142,8 +147,7 @@ class PageHosts:
         for part in parts:
             for name, host in part.hosts.items():
                 of_host.setdefault(name, []).append(host)
-        names = heapq.nsmallest(MOST_HOSTS, of_host, key=_hash_of)
-        return PageHosts({name: Host.sum(of_host[name]) for name in names})
+        return PageHosts({name: Host.sum(of_host[name]) for name in fewest_hosts(of_host)})
 
     def broken_equations(self, observed: Observed) -> Iterator[str]:
         """Yields each contradiction to itself or to the counts of stats.json, a sentence."""
