@@ -52,8 +52,8 @@ API = {
     ],
     "Schema and records": [
         "textmill.schemas.format.metadata.Schema",
-        "textmill.schemas.files.finished.SetInfo",
-        "textmill.schemas.files.finished.read_set",
+        "textmill.schemas.files.finished.DatasetInfo",
+        "textmill.schemas.files.finished.read_dataset",
         "textmill.schemas.format.codec.RowCodec",
         "textmill.schemas.format.features.Feature",
         "textmill.schemas.format.features.task_features",

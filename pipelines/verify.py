@@ -17,18 +17,18 @@ from textmill.schemas.commands.options import parse_options
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files.cache import default_directory
-from textmill.schemas.files.finished import Corpus, SetInfo, TokenizerInfo, kind_of
+from textmill.schemas.files.finished import Corpus, DatasetInfo, TokenizerInfo, kind_of
 from textmill.schemas.format.digests import Digests, read_digests
 
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
 CHECKS = {
-    SetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_set"),
+    DatasetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_set"),
     Corpus: import_later("textmill.pipelines.corpus.corpus_check:check_corpus"),
     TokenizerInfo: import_later("textmill.pipelines.tokenizer.tokenizer_check:check_tokenizer"),
 }
 # Tokenizers hold no documents.
 SEARCHES = {
-    SetInfo: import_later("textmill.pipelines.inspection.checks.absence:search_set"),
+    DatasetInfo: import_later("textmill.pipelines.inspection.checks.absence:search_set"),
     Corpus: import_later("textmill.pipelines.corpus.corpus_search:search_corpus"),
 }
 find_unlisted = import_later("textmill.pipelines.inspection.checks.absence:find_unlisted")
@@ -62,7 +62,7 @@ def verify(options: VerifyOptions) -> Counter[str]:
     counts, failures, kinds = Counter[str](), [], {}
     for directory in options.directories:
         try:
-            kind = kind_of(directory) or SetInfo
+            kind = kind_of(directory) or DatasetInfo
             more = {"others": options.directories} if kind is Corpus else {}
             findings = CHECKS[kind](directory, follow_links=options.follow_links, **more)
         except DataError as error:

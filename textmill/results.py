@@ -178,8 +178,8 @@ class Dataset(Output):
     """A dataset of rows; `ShardSet(dataset)` reads them."""
 
     @cached_property
-    def _content(self) -> finished.SetInfo:
-        return finished.read_set(self.directory)
+    def _content(self) -> finished.DatasetInfo:
+        return finished.read_dataset(self.directory)
 
     @property
     def schema(self) -> Schema:
@@ -417,7 +417,7 @@ def _kind_of(path: str) -> type[Corpus] | type[Dataset] | type[Tokenizer] | type
 
 
 _OUTPUTS = {
-    finished.SetInfo: Dataset,
+    finished.DatasetInfo: Dataset,
     finished.Corpus: Corpus,
     finished.TokenizerInfo: Tokenizer,
 }

@@ -17,8 +17,8 @@ from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import (
     Corpus,
+    DatasetInfo,
     FinishedDirectory,
-    SetInfo,
     kind_of,
     open_finished,
 )
@@ -56,8 +56,8 @@ def describe_files(
       UsageError: a directory is of another kind, or the dataset was not built from a corpus.
       DataError: metadata files are damaged or contradict each other.
     """
-    kind = kind_of(directory) or SetInfo
-    if kind not in (Corpus, SetInfo):
+    kind = kind_of(directory) or DatasetInfo
+    if kind not in (Corpus, DatasetInfo):
         raise UsageError(
             f"{directory} is a {kind.noun}: give the directory of a corpus or a dataset"
         )

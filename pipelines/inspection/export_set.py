@@ -25,7 +25,7 @@ from textmill.pipelines.writers.output_directory import (
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo, read_set
+from textmill.schemas.files.finished import DatasetInfo, read_dataset
 from textmill.schemas.format.manifest import ManifestFile
 
 _UPDATE_SECONDS = 0.2
@@ -39,7 +39,7 @@ def export_set(options: ExportOptions) -> None:
       DataError: the dataset is damaged.
     """
     began = time.monotonic()
-    info = read_set(options.directory, follow_links=options.follow_links)
+    info = read_dataset(options.directory, follow_links=options.follow_links)
     files, indices = _name_files(info, options)
     asked = ExportRecord(
         fingerprint=info.schema.fingerprint,
@@ -78,7 +78,7 @@ def export_set(options: ExportOptions) -> None:
 
 
 def _name_files(
-    info: SetInfo, options: ExportOptions
+    info: DatasetInfo, options: ExportOptions
 ) -> tuple[dict[str, ManifestFile], dict[str, list[str]]]:
     """Returns the shard of each file, and the files of each index.
 

@@ -12,7 +12,7 @@ import numpy as np
 from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.writers.document_formats import document_rows, open_documents
 from textmill.schemas.errors import DataError, UsageError, flag
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.features import segment_name, unmask
 from textmill.schemas.format.manifest import ROW_DOCUMENTS, ManifestFile, check_unchanged
 from textmill.schemas.format.metadata import Schema
@@ -24,7 +24,7 @@ SAMPLE_ROWS = 1024  # per split; a thousand rows of 128 have 20,000 masked token
 
 
 def read_rows(
-    info: SetInfo, shard: ManifestFile, rows: range, *, keep: bool = False
+    info: DatasetInfo, shard: ManifestFile, rows: range, *, keep: bool = False
 ) -> Iterator[tuple[int, Columns]]:
     """Yields batches of rows: the index of the first, and their columns.
 
@@ -48,7 +48,7 @@ def read_rows(
         yield from _decode(info.schema, shard.path, rows, locate)
 
 
-def read_row_documents(info: SetInfo, shard: ManifestFile) -> RowDocuments:
+def read_row_documents(info: DatasetInfo, shard: ManifestFile) -> RowDocuments:
     """Reads the documents of a shard's rows; a downloaded file stays in the cache.
 
     Raises:
@@ -140,7 +140,7 @@ def segment_texts(
     return [list(islice(texts, count)) for count in counts]
 
 
-def find_split(info: SetInfo, wanted: str | None) -> str:
+def find_split(info: DatasetInfo, wanted: str | None) -> str:
     """Returns the requested split; by default the first that has rows."""
     rows = {split: info.stats.split(split).rows for split in sorted(info.schema.splits)}
     if wanted is None:

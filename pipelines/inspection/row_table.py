@@ -12,7 +12,7 @@ from textmill.pipelines.inspection.read_rows import read_rows, segment_texts, se
 from textmill.pipelines.inspection.row_text import MASKS
 from textmill.pipelines.runners.console import Journal
 from textmill.schemas.errors import UsageError, flag
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.layouts import LAYOUTS, check_layout
 from textmill.schemas.format.manifest import ManifestFile
@@ -30,7 +30,7 @@ class RowTable:
         number. The metadata holds fingerprint, task and special ids.
     """
 
-    def __init__(self, info: SetInfo, options: ExportOptions):
+    def __init__(self, info: DatasetInfo, options: ExportOptions):
         """Chooses the columns.
 
         Raises:

@@ -8,7 +8,7 @@ import numpy as np
 from textmill.pipelines.inspection.read_rows import read_rows, sequences
 from textmill.pipelines.inspection.row_text import TokenTexts
 from textmill.schemas.commands.terminal import visible
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.metadata import Schema
 
@@ -29,7 +29,7 @@ class RowMatch:
     times: int  # in the row
 
 
-def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[RowMatch]:
+def search_rows(info: DatasetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[RowMatch]:
     """Yields the rows of a split whose unmasked text contains `text`, in order.
 
     The search is case-sensitive. A match may cross tokens, but not segments.

@@ -11,7 +11,7 @@ from rich.text import Text
 from textmill.pipelines.inspection.row_text import TokenTexts
 from textmill.pipelines.runners.console import bars_table, columns_table, facts_table
 from textmill.schemas.commands.terminal import number_of, visible
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.drops import REJECTED, describe_dropped
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import ShardStatistics, Statistics
@@ -19,7 +19,7 @@ from textmill.schemas.format.statistics import ShardStatistics, Statistics
 _LISTED = 20  # classes, tokens
 
 
-def set_tables(info: SetInfo) -> list[RenderableType]:
+def set_tables(info: DatasetInfo) -> list[RenderableType]:
     """Returns the tables: schema, documents, splits, lengths, and classes if there are any."""
     titled = {
         info.directory: _schema(info),
@@ -53,7 +53,7 @@ def _one_below_another(titled: Mapping[str, Table]) -> list[RenderableType]:
     return shown
 
 
-def _schema(info: SetInfo) -> Table:
+def _schema(info: DatasetInfo) -> Table:
     schema = info.schema
     masking = "none; rows are unmasked"
     if schema.static_masking:

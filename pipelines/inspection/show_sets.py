@@ -36,7 +36,7 @@ from textmill.pipelines.writers.token_counts import read_token_counts
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.cache import Cache, default_directory
-from textmill.schemas.files.finished import SetInfo, read_set
+from textmill.schemas.files.finished import DatasetInfo, read_dataset
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.row_documents import RowDocuments
 
@@ -50,7 +50,7 @@ _OTHER_MARK = "reverse"
 def show_sets(options: InspectOptions) -> int:
     """Prints what the options request; returns the exit code."""
     cache = Cache(options.cache_dir or default_directory(), options.cache_gigabytes)
-    info = read_set(options.directory, cache, follow_links=options.follow_links)
+    info = read_dataset(options.directory, cache, follow_links=options.follow_links)
     console = Console()
     if options.search is not None:
         return _print_search(info, options.search, options, console)
@@ -63,7 +63,7 @@ def show_sets(options: InspectOptions) -> int:
     return 0
 
 
-def _print_search(info: SetInfo, search: str, options: InspectOptions, console: Console) -> int:
+def _print_search(info: DatasetInfo, search: str, options: InspectOptions, console: Console) -> int:
     """Prints rows that contain a text as they are found; returns the exit code of grep."""
     splits = sorted(info.schema.splits)
     if options.split is not None:
@@ -87,13 +87,13 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
     return 0 if found else _NOTHING_FOUND
 
 
-def token_texts(info: SetInfo) -> TokenTexts:
+def token_texts(info: DatasetInfo) -> TokenTexts:
     """Loads the texts of a dataset's tokens."""
     with open(info.locate("tokenizer.json"), "rb") as tokenizer:
         return TokenTexts(tokenizer_of_json(tokenizer.read()))
 
 
-def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]:
+def show_row(info: DatasetInfo, split: str | None, row: int) -> list[RenderableType]:
     """Shows a row as text with its features; the default split is the first that has rows."""
     split = find_split(info, split)
     file, number = _find(info, split, row)
@@ -113,7 +113,7 @@ def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]
     return [*shown, "", _documents_table(read_row_documents(info, file), number)]
 
 
-def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
+def _find(info: DatasetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
     """Returns the shard of a row of the split, and the row's index in it."""
     files = info.manifest.shards(split, info.schema.read_ending)
     ends = np.cumsum([file.rows or 0 for file in files])

@@ -19,8 +19,8 @@ from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import (
     Corpus,
+    DatasetInfo,
     FinishedDirectory,
-    SetInfo,
     kind_of,
     open_finished,
 )
@@ -170,8 +170,8 @@ def publish_directory(options: PublishOptions, verify: Callable[[], object]) -> 
 
 def _read_content(options: PublishOptions) -> _Content:
     directory = options.directory
-    kind = kind_of(directory) or SetInfo
-    if kind not in (SetInfo, Corpus):
+    kind = kind_of(directory) or DatasetInfo
+    if kind not in (DatasetInfo, Corpus):
         raise UsageError(
             f"{directory} is a {kind.noun}: give the directory of a corpus or a dataset, and "
             "upload others with `hf upload`"

@@ -12,14 +12,14 @@ from textmill.pipelines.writers.token_counts import TOKEN_COUNTS
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.drops import FILTERED, drop_of
 
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
 _LONG_BIN = 16  # in the histogram of lengths, the first of documents of 32,768 tokens and more
 
 
-def warnings_of(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iterator[str]:
+def warnings_of(info: DatasetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iterator[str]:
     """Warns of Windows line ends, paragraphs as long as books, odd splits and greedy filters.
 
     Args:
@@ -55,7 +55,7 @@ def warnings_of(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> It
     yield from _warn_filter_drops_most(info)
 
 
-def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
+def _odd_splits(info: DatasetInfo, documents: str) -> Iterator[str]:
     """Warns of splits that are empty, or whose share of the tokens is far from that of --splits."""
     stats, asked = info.stats, info.schema.splits
     total = stats.total().documents
@@ -92,7 +92,7 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
         )
 
 
-def _warn_filter_drops_most(info: SetInfo) -> Iterator[str]:
+def _warn_filter_drops_most(info: DatasetInfo) -> Iterator[str]:
     read = info.stats.documents_read
     for reason, number in sorted(info.stats.all_dropped().items()):
         if drop_of(reason).title == FILTERED and number > _RULE * read:

@@ -15,7 +15,7 @@ from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.writers.output_directory import other_sizes
 from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo, open_finished
+from textmill.schemas.files.finished import DatasetInfo, open_finished
 from textmill.schemas.format.manifest import MANIFEST
 
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example
@@ -83,7 +83,7 @@ class BuildPlan:
         overwrite = self.run.options.run.overwrite
         replaced = f"the run replaces it ({flag('overwrite', True)})"
         try:
-            found = open_finished(SetInfo, self.output)
+            found = open_finished(DatasetInfo, self.output)
         except DataError as error:
             return f"a damaged dataset: {replaced if overwrite else f'the run would fail: {error}'}"
         if overwrite:

@@ -12,7 +12,7 @@ from textmill.pipelines.runners.result import Say
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.metadata import Schema
 
 
@@ -80,7 +80,7 @@ def prepare(options: BuildOptions, beam_arguments: list[str], say: Say) -> Build
       UsageError: the inputs, the tokenizer or the output directory do not fit the options.
       DataError: the inputs are damaged.
     """
-    refuse_others(options.output, SetInfo)  # before all inputs are planned
+    refuse_others(options.output, DatasetInfo)  # before all inputs are planned
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     describe_documents(blocks, options.source)  # refuses a unit that no input has

@@ -16,7 +16,7 @@ from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.manifest import Manifest
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
@@ -32,7 +32,7 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     _check_report(report, job)
     tokenizer = store.read(job.locate("tokenizer.json"))
     return shard_files.publish(
-        SetInfo,
+        DatasetInfo,
         job.output,
         job.run,
         job.schema.fingerprint,

@@ -21,11 +21,11 @@ from textmill.pipelines.writers.staged_shards import count_finished, keep_finish
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
-from textmill.schemas.files.finished import SetInfo, open_finished
+from textmill.schemas.files.finished import DatasetInfo, open_finished
 from textmill.schemas.files.store import is_url, write_file
 
 
-def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result[SetInfo]:
+def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result[DatasetInfo]:
     """Builds the dataset, unless the output directory contains it.
 
     Args:
@@ -43,8 +43,8 @@ def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result
     try:
         found = find_or_make(
             options.output,
-            SetInfo,
-            lambda: find_finished(SetInfo, options.output, differ),
+            DatasetInfo,
+            lambda: find_finished(DatasetInfo, options.output, differ),
             lambda staging: _build(prepared, staging, say),
             overwrite=options.run.overwrite,
             resume=keep_finished if options.run.resume else None,
@@ -54,7 +54,7 @@ def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result
         lost = f"nothing is kept; run it with {flag('resume', True)} to keep finished shards"
         raise type(stop)(kept if options.run.resume else lost) from stop
     seconds = None if found else time.monotonic() - began
-    info = found or open_finished(SetInfo, options.output)
+    info = found or open_finished(DatasetInfo, options.output)
     warnings = tuple(warnings_of(info, prepared.tokenizer, prepared.documents))
     return Result(thing=info, seconds=seconds, documents=prepared.documents, warnings=warnings)
 

@@ -12,7 +12,7 @@ from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.terminal import command_name, number_of
 from textmill.schemas.errors import flag
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.drops import REJECTED, Drop, describe_dropped
 
 _MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting
@@ -30,7 +30,7 @@ def print_plan(plan: BuildPlan, say: Callable[..., None]) -> None:
         say(f"warning: {warning}", style="yellow")
 
 
-def print_result(result: Result[SetInfo], say: Callable[..., None]) -> None:
+def print_result(result: Result[DatasetInfo], say: Callable[..., None]) -> None:
     """Prints a finished dataset's counts and warnings, and the next commands.
 
     Args:
@@ -54,7 +54,7 @@ def print_result(result: Result[SetInfo], say: Callable[..., None]) -> None:
         say(f"train on it: {command_name(f'trainers.{trainer}')} {flag('shards', directory)}")
 
 
-def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, str]:
+def _facts(info: DatasetInfo, documents: str, seconds: float | None) -> dict[str, str]:
     """The lines of the summary, by their titles."""
     statistics, total = info.stats, info.stats.total()
     moved = "".join(

@@ -15,7 +15,7 @@ from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import Corpus, FinishedDirectory, SetInfo, TokenizerInfo
+from textmill.schemas.files.finished import Corpus, DatasetInfo, FinishedDirectory, TokenizerInfo
 from textmill.schemas.format.agreement import METADATA, TOKENIZER_FILES
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
@@ -42,7 +42,7 @@ _OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, FORGOTTEN, HOSTS,
 _OF_SET = re.compile(rf"(?:(?:{'|'.join(_FOLDERS)})/)?{_SHARD}|{_OTHERS}")
 # Kind of a directory -> files that the next run replaces or removes.
 OWNED: dict[type[FinishedDirectory], re.Pattern[str]] = {
-    SetInfo: _OF_SET,
+    DatasetInfo: _OF_SET,
     Corpus: _OF_SET,
     TokenizerInfo: re.compile("|".join(map(re.escape, (*TOKENIZER_FILES, *REJECTED)))),
 }
@@ -231,7 +231,7 @@ def publish(
     """Publishes a finished directory; its manifest is written last.
 
     Args:
-      kind: SetInfo, Corpus or TokenizerInfo.
+      kind: DatasetInfo, Corpus or TokenizerInfo.
       output: the directory.
       run: the name of the run that publishes; "" for any that holds the directory.
       fingerprint: of the schema, or of the tokenizer's report.

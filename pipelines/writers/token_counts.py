@@ -14,7 +14,7 @@ import numpy as np
 
 from textmill.pipelines.host.compiled import entry
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.agreement import TOKEN_COUNTS as TOKEN_COUNTS
 from textmill.schemas.format.manifest import check_unchanged
 
@@ -61,7 +61,7 @@ def counts_bytes(counts: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def read_token_counts(info: SetInfo) -> np.ndarray:
+def read_token_counts(info: DatasetInfo) -> np.ndarray:
     """The counts of a finished dataset: int64 [vocabulary].
 
     Raises:
@@ -82,7 +82,7 @@ def read_token_counts(info: SetInfo) -> np.ndarray:
     return np.fromfile(path, "<i8", offset=_HEAD).astype(np.int64, copy=False)
 
 
-def count_problems(info: SetInfo) -> list[str]:
+def count_problems(info: DatasetInfo) -> list[str]:
     """Messages about counts that do not match the dataset's rows, each naming the file.
 
     Masked copies of a row are counted once.

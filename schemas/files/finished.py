@@ -1,6 +1,6 @@
 """Output directories: datasets, corpora, tokenizers and runs, opened in one way wherever they are.
 
-    info = read_set("gs://bucket/shards")
+    info = read_dataset("gs://bucket/shards")
     corpus = open_finished(Corpus, "corpus")
 
 MANIFEST.json, which is written last, lists all files. Whatever opens a directory first checks, in
@@ -143,7 +143,7 @@ class FinishedDirectory(OutputDirectory):
         if found is cls:
             return cls.load(files)
         remedy = f"give the directory of a {cls.noun}"
-        if (found, cls) == (Corpus, SetInfo):
+        if (found, cls) == (Corpus, DatasetInfo):
             build = command_in_message("pipelines.build_shards")
             remedy = f"build a dataset from it, {build} {flag('input', 'CORPUS')}"
         raise DataError(f"{files.directory} is a {found.noun}, not a {cls.noun}: {remedy}")
@@ -194,7 +194,7 @@ class FinishedDirectory(OutputDirectory):
 
 
 @dataclass(frozen=True)
-class SetInfo(FinishedDirectory):
+class DatasetInfo(FinishedDirectory):
     """A finished dataset.
 
     Attributes:
@@ -342,7 +342,7 @@ def kind_of(directory: str) -> type[FinishedDirectory] | None:
     try:
         names = store.sizes(directory) if store.is_url(directory) else os.listdir(directory)
     except OSError:  # opening it fails with the cause
-        return SetInfo
+        return DatasetInfo
     return _kind_by_names(names)
 
 
@@ -352,7 +352,7 @@ def _kind_by_names(names: Iterable[str]) -> type[FinishedDirectory]:
     if any(map(DOCUMENT_FILE.fullmatch, there)):
         return Corpus
     is_tokenizer = there & {REPORT, HISTOGRAM} and "schema.json" not in there
-    return TokenizerInfo if is_tokenizer else SetInfo
+    return TokenizerInfo if is_tokenizer else DatasetInfo
 
 
 def open_finished(
@@ -366,7 +366,7 @@ def open_finished(
     """Opens a directory that a run wrote, and checks all but the contents of its other files.
 
     Args:
-      kind: SetInfo, Corpus, TokenizerInfo or RunInfo; a RunInfo has no manifest.
+      kind: DatasetInfo, Corpus, TokenizerInfo or RunInfo; a RunInfo has no manifest.
       directory: the directory with MANIFEST.json, or its URL: gs://bucket/set.
       cache: for files from an object store, which are downloaded when they are needed. Without one,
         metadata files are downloaded for this call, and the sizes of all objects are checked.
@@ -384,19 +384,19 @@ def open_finished(
         return found
 
 
-def read_set(
+def read_dataset(
     directory: str | os.PathLike[str],
     cache: Cache | None = None,
     *,
     verify: bool = True,
     follow_links: bool = False,
-) -> SetInfo:
+) -> DatasetInfo:
     """Opens a finished dataset; in an object store, with a cache for files, that of the user.
 
     Arguments and errors are those of `open_finished`.
     """
     return open_finished(
-        SetInfo, directory, cache or Cache(), verify=verify, follow_links=follow_links
+        DatasetInfo, directory, cache or Cache(), verify=verify, follow_links=follow_links
     )
 
 

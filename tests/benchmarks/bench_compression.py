@@ -21,7 +21,7 @@ from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import open_rows
 
@@ -75,7 +75,7 @@ def _rows(megabytes: float, scratch: Path) -> np.ndarray:
     write_corpus(text, megabytes)
     flags = ("--num_shards=train:1,validation:1",)
     build_set(scratch / "set", text, write_tokenizer(scratch / "t.json"), *flags, keep=True)
-    info = read_set(str(scratch / "set"))
+    info = read_dataset(str(scratch / "set"))
     (shard,) = info.manifest.shards("train", "array_record")
     reader = open_rows(str(scratch / "set" / shard.path), info.schema.codec().stride)
     return reader.read_range(0, len(reader)).copy()

@@ -26,7 +26,7 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 FORMATS = ("mds", "arrow", "parquet", "jsonl")
 
@@ -51,7 +51,7 @@ def measure(options: Bench) -> Iterator[Record]:
         }
         contestants["MDSWriter"] = with_baselines(partial(_write_mds, directory))
         found = alternated(contestants, options.runs)
-        info = read_set(str(directory))
+        info = read_dataset(str(directory))
         rows = info.stats.split("train").rows
     sides = {name: Side.rate(name, runs, rows, "rows") for name, runs in found.items()}
     for to in FORMATS:

@@ -21,7 +21,7 @@ import tyro
 from tests.benchmarks.corpora import write_corpus
 from tests.tools.flink_cluster import Cluster, flink_cluster
 from tests.tools.places import ROOT
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 HEAD = (
     "| | seconds | MB/s | CPU s of Python | of Java | of the command | workers started | "
@@ -145,7 +145,9 @@ def main(argv: list[str]) -> None:
         with flink_cluster(task_heap="1024m") as cluster:
             both("flink", cluster)
             both("flink", cluster)
-        sets = [read_set(str(folder / f"{name}_1")).manifest.files for name in ("local", "flink")]
+        sets = [
+            read_dataset(str(folder / f"{name}_1")).manifest.files for name in ("local", "flink")
+        ]
         assert sets[0] == sets[1], "the sets differ"
 
 

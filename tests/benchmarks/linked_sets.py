@@ -16,7 +16,7 @@ from tests.tools.shard_factory import routed_digests
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.manifest import MANIFEST, ROW_DOCUMENTS, Manifest, ManifestFile
 from textmill.schemas.format.metadata import Schema, shard_name
 from textmill.schemas.format.row_documents import RowDocuments, encode_row_documents
@@ -35,7 +35,7 @@ def linked_set(folder: Path, megabytes: float, rows: int) -> tuple[Path, Path, i
 
 def link_copies(one: Path, many: Path, rows: int) -> int:
     """A set whose training shards are all links to the one of `one`; returns its rows."""
-    info = read_set(str(one))
+    info = read_dataset(str(one))
     (shard,) = info.manifest.shards("train", "array_record")
     copies = -(-rows // (shard.rows or 1))
     names = [shard_name("train", index, copies) for index in range(copies)]

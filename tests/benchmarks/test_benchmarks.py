@@ -40,7 +40,7 @@ from tests.tools.shard_factory import write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
 from textmill.pipelines.readers.page_scan import scan
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.trainers.reader import ShardSet
 
 BENCHMARKS = Path(run_all.__file__).parent
@@ -245,7 +245,7 @@ def test_a_set_of_links_reads_as_its_one_shard_many_times(tmp_path):
     assert shards.rows("train") == 120 and shards.rows("validation") == 10
     rows = shards.read("train", np.array([3, 43, 119]))
     assert np.array_equal(rows["input_ids"], written["train"]["input_ids"][[3, 3, 39]])
-    assert read_set(str(tmp_path / "one")).schema.shards["train"] == 1  # as it was
+    assert read_dataset(str(tmp_path / "one")).schema.shards["train"] == 1  # as it was
 
 
 def test_scores_of_extracted_text_are_those_by_hand():

@@ -162,7 +162,7 @@ class Work:
 def hashes(name: str, output: Path) -> dict[str, str]:
     """sha256 of the files that must not depend on the runner."""
     if name != "train_tokenizer":
-        kind = finished.Corpus if name == "build_corpus" else finished.SetInfo
+        kind = finished.Corpus if name == "build_corpus" else finished.DatasetInfo
         made = finished.open_finished(kind, str(output))
         return {file.path: file.sha256 for file in made.manifest.files}
     return {

@@ -55,7 +55,7 @@ from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 from textmill.trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
@@ -145,7 +145,7 @@ def read_by_inspect(directory: str, output: str) -> str:
     inspect_shards.main([directory, "--stats"])
     words = " ".join(_printed().split())
     words = re.sub(r"[\d.,]+ ([kM]?B|bytes)", "", words)  # of the metadata files themselves
-    return words.replace(read_set(directory).schema.fingerprint, "")
+    return words.replace(read_dataset(directory).schema.fingerprint, "")
 
 
 def _printed() -> str:
@@ -207,7 +207,7 @@ def read_apart(reader: str, directory: Path, work: Path) -> Outcome:
 def tallies(directory: Path, schema: Schema) -> list[dict[str, object] | None]:
     """Counts of each shard, as in stats.json; None for a shard that cannot be read."""
     found: list[dict[str, object] | None] = []
-    for file in read_set(str(directory)).manifest.files:
+    for file in read_dataset(str(directory)).manifest.files:
         if not file.is_shard:
             continue
         count = _count_documents if schema.holds_documents else _count_rows
@@ -273,7 +273,7 @@ def excuse(chosen: Damage, verify: str) -> str:
 
 def is_missed(chosen: Damage, directory: Path, pristine: Pristine, counted: Any) -> bool:
     """Whether a dataset that `verify` accepts has shards that it must refuse."""
-    files = [f.path for f in read_set(str(pristine.directory)).manifest.files if f.split]
+    files = [f.path for f in read_dataset(str(pristine.directory)).manifest.files if f.split]
     pairs = [(directory / name, pristine.directory / name) for name in files]
     return counted != pristine.tallies or (
         chosen.level == "as is" and any(one.read_bytes() != two.read_bytes() for one, two in pairs)
@@ -358,7 +358,7 @@ def read_pristine(directory: Path, work: Path) -> Pristine:
     shutil.copytree(directory, work / "set")
     outcomes = {reader: read_apart(reader, work / "set", work) for reader in READERS}
     shutil.rmtree(work / "set")
-    schema = read_set(str(directory)).schema
+    schema = read_dataset(str(directory)).schema
     accepting = OF_DOCUMENTS if schema.holds_documents else set(READERS)
     for reader, outcome in outcomes.items():
         if outcome.kind != ("accepted" if reader in accepting else "refused"):
@@ -421,7 +421,7 @@ class Fuzz:
         if outcome.kind != "accepted":
             return outcome.kind
         if reader == "verify" and not chosen.path:
-            schema = read_set(str(pristine.directory)).schema
+            schema = read_dataset(str(pristine.directory)).schema
             counted = run_apart(lambda: tallies(directory, schema), self.work, Limits()).value
             if is_missed(chosen, directory, pristine, counted):
                 return "MISSED"

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tests.tools.segments import segments_of
 from textmill.pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
 from textmill.schemas.commands.entry import run_entry
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 GOOD = ("The first good document.", "A second one: blåbær, 漢字.", "And the third, the last.")
 Content = bytes | Callable[[Path], object]  # of a file, or what makes it at its path
@@ -116,7 +116,7 @@ def check(case: Case, directory: Path, tokenizer_path: str, monkeypatch, capfd) 
         assert words.replace("{d}", str(directory)) in message, message
     if not case.code:
         output = next(f for f in flags if f.startswith("--output=")).partition("=")[2]
-        assert read_set(output).stats.dropped == case.dropped
+        assert read_dataset(output).stats.dropped == case.dropped
         if case.kept:
             assert sorted(documents_of(Path(output))) == sorted(case.kept)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.records import open_rows
 
@@ -21,7 +21,7 @@ def segments(columns: dict[str, np.ndarray]) -> Iterator[Ids]:
 
 def segments_of(directory: str | Path, *splits: str) -> Iterator[Ids]:
     """Every segment of a dataset, or of some of its splits."""
-    info = read_set(str(directory))
+    info = read_dataset(str(directory))
     codec = info.schema.codec()
     for file in info.manifest.files:
         if file.is_shard and (file.split in splits or not splits):

@@ -26,7 +26,7 @@ from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.document_formats import document_codec, open_documents
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo, read_set
+from textmill.schemas.files.finished import DatasetInfo, read_dataset
 from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import MANIFEST, ROW_DOCUMENTS
@@ -99,7 +99,7 @@ def read_rows(path: Path, schema: Schema) -> np.ndarray:
 
 def choose(pristine: Path, draw: random.Random) -> Damage:
     """Any kind of file, as likely as any other; then a file of it, a level, a way."""
-    info = read_set(str(pristine))
+    info = read_dataset(str(pristine))
     kinds: dict[str, list[str]] = {MANIFEST: [MANIFEST]}
     for file in info.manifest.files:
         kinds.setdefault(Damage(file.path, "", "").kind, []).append(file.path)
@@ -111,7 +111,7 @@ def choose(pristine: Path, draw: random.Random) -> Damage:
 def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random) -> bool:
     """Copies a dataset and damages the copy; False if nothing changed, or no sums can be right."""
     shutil.copytree(pristine, directory)
-    info = read_set(str(pristine))
+    info = read_dataset(str(pristine))
     try:
         if chosen.way in FIELDS:
             change_field(directory / chosen.file, chosen.path, chosen.way, chosen.level)
@@ -145,7 +145,7 @@ class Target:
 
     directory: Path
     name: str
-    info: SetInfo
+    info: DatasetInfo
     level: str
     draw: random.Random
 

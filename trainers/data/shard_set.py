@@ -44,7 +44,7 @@ import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.cache import CACHE_GIGABYTES, Cache, default_directory
-from textmill.schemas.files.finished import SetInfo, read_set
+from textmill.schemas.files.finished import DatasetInfo, read_dataset
 from textmill.schemas.files.set_files import CachedFiles, LocalFiles
 from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.manifest import ManifestFile
@@ -106,7 +106,7 @@ class ShardSet(BatchReader):
             the bucket is not installed.
         """
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
-        info = read_set(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
+        info = read_dataset(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
         self.directory = self.name = info.directory
         self.schema, self.fingerprint = info.schema, info.manifest.identify_rows()
         self._codec = self.schema.codec(info.directory)
@@ -390,7 +390,7 @@ def open_sets(
     return sets
 
 
-def _choose_format(info: SetInfo, wanted: str | None) -> str:
+def _choose_format(info: DatasetInfo, wanted: str | None) -> str:
     formats = info.schema.file_formats
     if wanted is not None:
         if wanted not in formats:

@@ -19,7 +19,7 @@ from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks, read_block
 from textmill.schemas.errors import DataError, FieldError
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo, read_set
+from textmill.schemas.files.finished import DatasetInfo, read_dataset
 from textmill.schemas.format.features import is_training
 from textmill.schemas.format.manifest import EVALUATION, ManifestFile
 
@@ -102,7 +102,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _set_texts(path: str, fields: tuple[str, ...]) -> Texts:
     """Texts of a dataset: fields of its evaluation.jsonl, or its decoded evaluation splits."""
-    info = read_set(path)
+    info = read_dataset(path)
     if fields or info.schema.task == "qa":
         if not any(file.path == EVALUATION for file in info.manifest.files):
             raise FieldError(
@@ -124,7 +124,7 @@ def _set_texts(path: str, fields: tuple[str, ...]) -> Texts:
         yield from ((split, number, text) for number, text in enumerate(texts))
 
 
-def _row_texts(info: SetInfo, shard: ManifestFile, tokenizer: Tokenizer) -> Iterator[str]:
+def _row_texts(info: DatasetInfo, shard: ManifestFile, tokenizer: Tokenizer) -> Iterator[str]:
     """Texts of a shard's segments, unmasked and without special tokens."""
     for _, columns in read_rows(info, shard, range(0, shard.rows or 0, _ROWS)):
         for name in sequences(info.schema):

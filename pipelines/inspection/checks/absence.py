@@ -16,7 +16,7 @@ from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, describe_refusal
 from textmill.schemas.files import store
 from textmill.schemas.files.cache import cache_key
-from textmill.schemas.files.finished import SetInfo, open_finished
+from textmill.schemas.files.finished import DatasetInfo, open_finished
 from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.corpus_metadata import CARD
 from textmill.schemas.format.digests import Digests
@@ -35,7 +35,7 @@ def search_set(directory: str, listed: Digests, *, follow_links: bool = False) -
     Raises:
       DataError: the dataset cannot be opened.
     """
-    info = open_finished(SetInfo, directory, follow_links=follow_links)
+    info = open_finished(DatasetInfo, directory, follow_links=follow_links)
     findings = Findings()
     for file in info.manifest.files:
         if file.split is not None and not file.is_shard:

@@ -21,7 +21,7 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.files.set_files import SetFiles
 from textmill.schemas.format.agreement import disagreements
 from textmill.schemas.format.metadata import METADATA_FILES, Schema
@@ -59,7 +59,7 @@ class MetadataCheck:
             return None
         if self._listed.is_whole(*METADATA_FILES):
             with self._noting():
-                info = SetInfo.load(self._files)
+                info = DatasetInfo.load(self._files)
                 self.problems += disagreements(schema, info.stats, info.manifest)
                 shards = info.stats.shards
                 if self._listed.has(TOKEN_COUNTS):
@@ -77,7 +77,7 @@ class MetadataCheck:
                     evaluation = evaluation_names(self._files.fetch(EVALUATION))
         return ExpectedRows(schema, shards, *surroundings, evaluation)
 
-    def _tfds_problems(self, info: SetInfo) -> Iterator[str]:
+    def _tfds_problems(self, info: DatasetInfo) -> Iterator[str]:
         """Finds files for TensorFlow Datasets that do not describe the rows."""
         for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
             if not self._listed.has(name):

@@ -11,7 +11,7 @@ from tests.golden.outputs import KEPT
 from tests.tools.corpus_factory import build, rows_of, sums_of, texts_of, write_lines
 from textmill.pipelines import build_shards, verify
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 OLD = [f"document {n} has five words" for n in range(60)]
 NEW = [f"page {n} is new and has eight words" for n in range(40)]
@@ -52,7 +52,7 @@ def shards_of(inputs, directory, *flags):
             *("--max_length=32", *flags),
         ]
     )
-    files = read_set(str(directory)).manifest.files
+    files = read_dataset(str(directory)).manifest.files
     return {file.path: file.sha256 for file in files if file.split}
 
 

@@ -14,7 +14,7 @@ from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.corpus_metadata import CorpusSchema
 from textmill.schemas.format.manifest import Manifest, ManifestFile
 from textmill.schemas.typed_json import to_json
@@ -51,7 +51,7 @@ def test_a_whole_corpus_of_many_pieces_is_ok_and_is_no_dataset(corpus, monkeypat
     verify([str(corpus)])
     assert capsys.readouterr().out.startswith("ok: 1 corpus, 40 documents, ")
     with pytest.raises(DataError, match="is a corpus, not a dataset: build a dataset from it"):
-        read_set(str(corpus))
+        read_dataset(str(corpus))
 
 
 def test_an_edit_may_give_a_document_the_text_of_a_removed_one(tmp_path, capsys):

@@ -24,7 +24,7 @@ from textmill.pipelines.build_shards import main
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.writers.document_formats import Megatron, Npy
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.records import DOCUMENT_FORMATS, frame
 from textmill.trainers.reader import ShardSet
 
@@ -75,7 +75,7 @@ def problems_of(directory):
 
 def files_of(pristine):
     """The metadata files, and a shard in each format."""
-    files = read_set(str(pristine)).manifest.files
+    files = read_dataset(str(pristine)).manifest.files
     return [file.path for file in files if file.split is None or SHARD in file.path]
 
 
@@ -134,7 +134,7 @@ def test_documents_of_one_format_are_named_under_right_sums(
     file = f"{SHARD}.{DOCUMENT_FORMATS[name].endings[0]}"
     directory = damaged(pristine, tmp_path, file, way, "all")
     if name == "array_record" and way == "merge documents":  # the same ids, cut elsewhere
-        schema = read_set(str(pristine)).schema
+        schema = read_dataset(str(pristine)).schema
         due, found = (documents_of(d, file, schema).values for d in (pristine, directory))
         assert due.tolist() == found.tolist()
     else:
@@ -147,7 +147,7 @@ def test_an_index_of_another_type(documents, tmp_path, with_ids):
     """As it is, and with ids of that type beside it."""
     directory, pristine = tmp_path / "set", documents / "megatron"
     shutil.copytree(pristine, directory)
-    schema = read_set(str(pristine)).schema
+    schema = read_dataset(str(pristine)).schema
     values, offsets = documents_of(pristine, f"{SHARD}.megatron.bin", schema)
     ids = values.astype("<i4" if with_ids else "<u2").tobytes()
     replace_file(directory, f"{SHARD}.megatron.bin", ids)
@@ -158,7 +158,7 @@ def test_an_index_of_another_type(documents, tmp_path, with_ids):
 def test_flipped_bits_of_records_are_found(documents, tmp_path):
     """Except in the filling of a block, and in the signature before the first chunk."""
     pristine, name = documents / "array_record", f"{SHARD}.array_record"
-    schema, draw, found = read_set(str(pristine)).schema, random.Random(1), 0
+    schema, draw, found = read_dataset(str(pristine)).schema, random.Random(1), 0
     due, content = documents_of(pristine, name, schema), (pristine / name).read_bytes()
     end = len(content[: 1 << 16].rstrip(b"\0"))
     for at in [*range(64), *draw.sample(range(64, end), 300), len(content) - 1]:

@@ -11,7 +11,7 @@ from tests.tools.shard_factory import (
 )
 from textmill.pipelines.inspection.checks.row_checks import segment_lengths
 from textmill.pipelines.inspection.checks.set_check import verify_set
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.row_documents import RowDocuments, encode_row_documents
 
 SHARD, OTHER = "train-00000-of-00002", "train-00001-of-00002"
@@ -98,7 +98,7 @@ def test_two_segments_of_one_document(parts, problems):
 
 def test_digests(pristine, parts, problems):
     digests, *rest = parts
-    schema = read_set(str(pristine)).schema
+    schema = read_dataset(str(pristine)).schema
     digests[1] = digests[0]
     digests[3] = routed_digests(schema, OTHER, 1)[0]
     one, other = (digests[at].tobytes().hex() for at in (0, 3))

@@ -33,7 +33,7 @@ from textmill.pipelines.inspection.export_formats import index_mds, write_mds
 from textmill.pipelines.inspection.options import Format, Layout
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.features import positions_from_segments, unmask
 from textmill.schemas.format.layouts import LAYOUTS
 
@@ -263,7 +263,7 @@ def test_what_an_export_records_and_that_a_second_run_finds_it(made, tmp_path, c
     export(made[0], tmp_path / "out", "--split=train")
     assert "ok: 21 rows in 2 parquet files" in capsys.readouterr().out
     record = json.loads((tmp_path / "out" / "export.json").read_text())
-    info = read_set(str(made[0]))
+    info = read_dataset(str(made[0]))
     assert record == {
         "fingerprint": info.schema.fingerprint,
         "manifest": [f.sha256 for f in info.manifest.shards("train", "tfrecord")],

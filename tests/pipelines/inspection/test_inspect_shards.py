@@ -24,7 +24,7 @@ from textmill.pipelines import build_shards
 from textmill.pipelines.inspect_shards import main
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.metadata import InputFile, Inputs
 from textmill.schemas.typed_json import to_json
@@ -46,7 +46,7 @@ def directory(tmp_path_factory) -> Path:
         columns["train"][name][2] = values
     directory = tmp_path_factory.mktemp("sets") / "set"
     write_set(directory, schema, columns)
-    info = read_set(str(directory))
+    info = read_dataset(str(directory))
     stats = replace(
         info.stats,
         documents_read=info.stats.documents_read + 4,
@@ -71,7 +71,7 @@ def _lines(capsys, *argv: str) -> list[str]:
 
 
 def test_a_row_worked_by_hand(directory, capsys, monkeypatch):
-    schema = read_set(str(directory)).schema
+    schema = read_dataset(str(directory)).schema
     one, two = (d.tobytes().hex() for d in routed_digests(schema, "train-00001-of-00002", 2))
     lines = _lines(capsys, str(directory), "--split=train", "--row=2")
     start = lines.index("train row 2 (row 0 of train-00001-of-00002.tfrecord)")
@@ -110,9 +110,9 @@ def test_stats_are_tables(directory, capsys):
     assert " masking           static, 0.25 of the tokens, at most 3 a row, 1 copy" in lines
     assert " inputs            1 file, 5.0 kB" in lines
     assert " segment_ids       uint8[12]: 0 is padding, 1..n" in text
-    assert read_set(str(directory)).schema.fingerprint in text
+    assert read_dataset(str(directory)).schema.fingerprint in text
     assert " rejected    1 empty, 3 not UTF-8" in lines
-    total = read_set(str(directory)).stats.total()
+    total = read_dataset(str(directory)).stats.total()
     words = [line.split() for line in lines]
     splits = words.index(["splits"])
     assert words[splits + 1] == ["train", "validation", "all"]

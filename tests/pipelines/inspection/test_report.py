@@ -31,7 +31,7 @@ from textmill.pipelines.runners import console
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.token_counts import read_token_counts
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.drops import SIZES, DroppedDocument, Funnel, Removed
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import InputFile, Inputs
@@ -99,7 +99,7 @@ def test_whole_documents_have_three_examples_a_split(folder):
 
 def test_the_report_states_the_counts_of_the_dataset(made, folder):
     page = (made / "report.html").read_bytes()
-    text, info = _text(page), read_set(str(made))
+    text, info = _text(page), read_dataset(str(made))
     total, stats = info.stats.total(), info.stats
     assert f"{total.documents:,} documents in {total.rows:,} rows of 64 tokens" in text
     assert info.schema.fingerprint in text and f"Textmill {info.schema.code_version}" in text
@@ -140,7 +140,7 @@ def test_text_of_documents_is_text_and_nothing_else(folder):
 
 
 def test_the_command_makes_the_same_set(made):
-    info = read_set(str(made))
+    info = read_dataset(str(made))
     parts = describe_making(_content(made, config=(made / "config.yaml").read_bytes()))
     [command], flags = (part.lines for part in parts if isinstance(part, CodeLines))
     assert {"task: mlm", "splits: train:0.8,validation:0.2"} <= {*flags}
@@ -155,7 +155,7 @@ def test_the_command_makes_the_same_set(made):
 
 
 def _content(directory: Path, **changes) -> SetContent:
-    info = read_set(str(directory))
+    info = read_dataset(str(directory))
     content = SetContent(
         schema=info.schema,
         statistics=info.stats,

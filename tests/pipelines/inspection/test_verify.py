@@ -22,7 +22,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.typed_json import to_json
 
 BOTH = ("array_record", "tfrecord")
@@ -103,7 +103,7 @@ def test_swapped_shards_are_told_apart(directory):
 
 
 def test_wrong_counts_are_found_in_the_rows(directory):
-    info, name = read_set(str(directory)), "train-00001-of-00002"
+    info, name = read_dataset(str(directory)), "train-00001-of-00002"
 
     def write(**changes):
         stats = replace(info.stats, **changes).to_dict(info.schema.row_tokens)

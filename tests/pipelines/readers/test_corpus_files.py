@@ -11,7 +11,7 @@ from tests.tools.corpus_damage import correct_sums
 from textmill.pipelines import build_corpus, build_shards, train_tokenizer, verify
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import Corpus, open_finished, read_set
+from textmill.schemas.files.finished import Corpus, open_finished, read_dataset
 
 TEXTS = [
     f"Document {n} says {'this and ' * (n % 7)}that, in so many words {n * n}." for n in range(90)
@@ -39,7 +39,7 @@ def corpus(request, tmp_path_factory):
 def build(tokenizer_path, output, *flags):
     own = [f"--tokenizer={tokenizer_path}", f"--output={output}", "--num_shards=2"]
     build_shards.main([*own, "--max_length=64", *flags])
-    return read_set(str(output))
+    return read_dataset(str(output))
 
 
 def shards(info):

@@ -11,7 +11,7 @@ from tests.tools.corpus_factory import build, texts_of, write_lines
 from textmill.pipelines import build_shards
 from textmill.pipelines.writers import shard_files
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 CUT = "cafe\u0301 noir\nis a black coffee, as said\na menu"
 TEXTS = [
@@ -138,7 +138,7 @@ def build_set(source, directory, *flags):
             *("--max_length=32", *flags),
         ]
     )
-    return read_set(str(directory))
+    return read_dataset(str(directory))
 
 
 def write_others(tmp_path, *gone):

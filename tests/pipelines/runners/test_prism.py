@@ -16,7 +16,7 @@ from tests.tools.run_processes import free_port
 from textmill.pipelines import build_shards
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 
 def answers(port):
@@ -53,7 +53,7 @@ def build(corpus, tokenizer, output, *flags):
     """Runs build_shards; the sha256 of each shard."""
     own = [f"--input={corpus}", f"--tokenizer={tokenizer}", f"--output={output}"]
     build_shards.main([*own, "--num_shards=5", "--max_length=64", *flags])
-    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
+    return {f.path: f.sha256 for f in read_dataset(str(output)).manifest.files if f.split}
 
 
 @pytest.fixture

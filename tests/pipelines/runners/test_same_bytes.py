@@ -13,7 +13,7 @@ from textmill.pipelines import build_shards, train_tokenizer
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.runners import shuffle
 from textmill.pipelines.runners.launch import IN_PROCESS
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 LOCAL = f"--runner={IN_PROCESS}"
@@ -165,7 +165,7 @@ def test_verify_finds_no_problem(made, task):
     directory, _ = made(task)
     report = verify_set(str(directory))
     assert report.problems == [] and report.rows > 100
-    stats = read_set(str(directory)).stats
+    stats = read_dataset(str(directory)).stats
     expected = {"given splits": (24, 16), "qa": (0, 0)}  # two ids are two questions
     dropped = stats.total().dropped
     found = (dropped.get("duplicates", 0), dropped.get("held_out", 0))

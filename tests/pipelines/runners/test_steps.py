@@ -7,7 +7,7 @@ from apache_beam.metrics.metric import MetricsFilter
 
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.runners.steps import NAMESPACE
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 
 def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, monkeypatch):
@@ -19,7 +19,7 @@ def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, mo
     output = tmp_path / "set"
     flags = [f"--input={corpus}", f"--input={odd}", f"--tokenizer={tokenizer_path}"]
     main([*flags, f"--output={output}", "--num_shards=3", "--max_length=64"])
-    info = read_set(str(output))
+    info = read_dataset(str(output))
     total = info.stats.total()
     [result] = results
     found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))

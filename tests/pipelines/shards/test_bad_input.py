@@ -24,7 +24,7 @@ from tests.pipelines.shards.test_bad_commands import CASES as COMMANDS
 from tests.tools.command_cases import GOOD, Case, Content, check, documents_of, json_lines, lines
 from tests.tools.places import ROOT
 from textmill.pipelines import build_shards
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 ONE, *REST = GOOD
 A, B, C = ({"text": text} for text in GOOD)
@@ -330,7 +330,7 @@ def test_a_gigabyte_takes_at_most_512_mb_more_than_the_usual(tmp_path, tokenizer
     for name in ("line.txt", "bomb.txt.gz"):
         more = peak_of(lambda name=name: build(name)) - usual
         print(f"{name}: {more >> 20} MB more")
-        made = read_set(str(tmp_path / f"{name} set"))
+        made = read_dataset(str(tmp_path / f"{name} set"))
         assert made.stats.dropped == {"too_long": 1}
         assert sorted(documents_of(Path(made.directory))) == sorted(GOOD)
         assert more < 512 << 20

@@ -24,7 +24,7 @@ from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main as verify
 from textmill.pipelines.writers import output_directory
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -89,7 +89,7 @@ def test_rejected_documents_are_listed_and_filtered_ones_counted_apart(
     flags = ["--filter=set_chooser:choose", "--max_rejects=2"]
     main(arguments(source, tokenizer_path, output, *flags))
     assert "1 filter:spam" in capsys.readouterr().out
-    info = read_set(str(output))
+    info = read_dataset(str(output))
     stats = info.stats
     assert stats.dropped == {"filter:spam": 1, "missing_field": 1, "not_utf8": 1}
     assert (stats.documents_read, stats.total().documents) == (6, 2)
@@ -119,12 +119,12 @@ def test_a_worker_process_finds_the_filter_where_the_command_is_run(tokenizer_pa
     flags = arguments("in.jsonl", tokenizer_path, "set", "--filter=chooser:choose", *PROCESSES)
     done = run_python("-m", "pipelines.build_shards", *flags, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert read_set(str(tmp_path / "set")).stats.dropped["filter:short"] == 1
+    assert read_dataset(str(tmp_path / "set")).stats.dropped["filter:short"] == 1
 
 
 def shards(output):
     """sha256 of every shard, from the manifest."""
-    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
+    return {f.path: f.sha256 for f in read_dataset(str(output)).manifest.files if f.split}
 
 
 def test_a_set_is_made_again_with_the_file_it_carries(corpus, tokenizer_path, tmp_path):
@@ -225,7 +225,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused_for_mlm(corpus, tokenizer_p
     with pytest.raises(UsageError, match="no mask token"):
         main(arguments(corpus, path, tmp_path / "set"))
     main(arguments(corpus, path, tmp_path / "set", "--no_static_masking"))
-    assert read_set(str(tmp_path / "set")).schema.max_masked == 0
+    assert read_dataset(str(tmp_path / "set")).schema.max_masked == 0
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_what_is_published_before_the_lock_is_had_stays(
     else:
         with pytest.raises(UsageError, match="contains a different dataset .*seed"):
             main(flags)
-    assert read_set(str(output)).schema.seed == seed
+    assert read_dataset(str(output)).schema.seed == seed
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
         assert "Traceback" not in said
         assert os.listdir(output) in ([], [".lock"])
     main(arguments(corpus, tokenizer_path, output))
-    assert read_set(str(output)).stats.broken_equations() == []
+    assert read_dataset(str(output)).stats.broken_equations() == []
     assert not (output / ".staging").exists()
 
 
@@ -323,7 +323,7 @@ def test_classes_of_folders_are_counted(topics, sentinels, tmp_path, capsys):
     main(arguments(tmp_path / "in", sentinels, tmp_path / "set", "--task=classification"))
     said = capsys.readouterr().out
     assert "2 classes: neg, pos" in said
-    info = read_set(str(tmp_path / "set"))
+    info = read_dataset(str(tmp_path / "set"))
     assert info.schema.parameters["classes"] == ["neg", "pos"]
     labels = info.stats.total().labels
     assert set(labels) == {"neg", "pos"} and f"{labels['pos']:,} (" in said
@@ -349,7 +349,7 @@ def test_train_loses_what_validation_and_test_have(topics, tokenizer_path, tmp_p
     def build(**inputs):
         main([*flags, *(f"--{split}_input={path}" for split, path in inputs.items())])
         verify([str(tmp_path / "set")])
-        return read_set(str(tmp_path / "set"))
+        return read_dataset(str(tmp_path / "set"))
 
     made = build(**paths)
     shards = made.schema.shards  # by the size of each input

@@ -33,7 +33,7 @@ from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.summary import plan_facts
 from textmill.schemas.errors import DataError, UsageError, as_flags
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 PROCESSES = "--direct_running_mode=multi_processing"
 ESTIMATE = Estimate(
@@ -211,7 +211,7 @@ def test_what_is_read_whole_is_exact(corpus, tokenizer_path, tmp_path, more):
     flags += ("--splits=train:1", f"--filter={__name__}:few_characters")
     found = estimated(*flags)
     main([*flags, f"--output={tmp_path / 'set'}"])
-    info = read_set(str(tmp_path / "set"))
+    info = read_dataset(str(tmp_path / "set"))
     total = info.stats.total()
     assert found.whole
     assert found.documents == info.stats.documents_read

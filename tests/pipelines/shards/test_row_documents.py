@@ -11,7 +11,7 @@ from xxhash import xxh3_128_digest
 from tests.golden.outputs import HERE, KEPT
 from textmill.pipelines import build_shards, inspect_shards
 from textmill.pipelines.writers.document_formats import open_documents
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.row_documents import RowDocuments
 from textmill.trainers.data.shard_set import ShardSet
@@ -40,7 +40,7 @@ def build(directory, *flags, name="documents"):
             *("--num_shards=train:2,validation:1", "--max_length=32", *flags),
         ]
     )
-    return read_set(str(directory))
+    return read_dataset(str(directory))
 
 
 def pieces_of(info):

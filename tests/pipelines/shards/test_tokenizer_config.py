@@ -17,7 +17,7 @@ from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.shards.schema import tokenizer_config
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.tokenizers.tokenizer_json import odd_settings
 
 
@@ -67,7 +67,7 @@ def test_a_dataset_opens_as_a_tokenizer(tmp_path, tokenizer_path, corpus):
         output = tmp_path / task
         build([*flags, f"--task={task}", f"--output={output}"])
         assert "name_or_path" not in (output / "tokenizer_config.json").read_text()
-        theirs, info = opened(output), read_set(str(output))
+        theirs, info = opened(output), read_dataset(str(output))
         assert theirs.eos_token_id == info.schema.special_ids["eos"] == 4
         assert special_ids(theirs, info.schema.special_ids) == info.schema.special_ids
         assert theirs.padding_side == "left" and theirs.chat_template == template

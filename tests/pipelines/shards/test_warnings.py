@@ -11,7 +11,7 @@ from tests.tools.filter_factory import column
 from textmill.pipelines import build_corpus
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.rows.routing import Routes, content_digests
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 WORDS = "one two three four five six seven eight nine ten"
 
@@ -97,7 +97,7 @@ def test_three_texts_of_which_one_is_for_validation(capsys, tokenizer_path, tmp_
 
 def shares_of(directory) -> list[float]:
     """The shares of train and validation of all tokens."""
-    stats = read_set(str(directory)).stats
+    stats = read_dataset(str(directory)).stats
     return [stats.split(s).tokens / stats.total().tokens for s in ("train", "validation")]
 
 
@@ -143,7 +143,7 @@ def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp
     said = words_of(capsys)
     assert f"documents │ 2 read, 2 kept; {note}" in said
     assert "text per second" not in said  # of 14 bytes
-    info = read_set(str(tmp_path / "set"))
+    info = read_dataset(str(tmp_path / "set"))
     size = decimal(sum(file.bytes for file in info.manifest.files if file.is_shard))
     assert f"size │ {size} in 1 shard file, " in said
     main([*flags, "--document=line", "--overwrite"])

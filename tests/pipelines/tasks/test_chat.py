@@ -27,7 +27,7 @@ from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.tasks.chat import Chat
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.tokenizers.chat_template import ChatTemplate
 
 WEIGHTS = "loss_weights"
@@ -419,7 +419,7 @@ def test_a_table_of_conversations_gives_the_rows_of_its_lines(tokenizers, tmp_pa
         source, output = tmp_path / f"in.{kind}", tmp_path / kind
         main([f"--input={source}", "--task=chat", f"--tokenizer={tmp_path}", f"--output={output}"])
         assert verify_set(str(output)).problems == []
-        made.append(read_set(str(output)))
+        made.append(read_dataset(str(output)))
         assert made[-1].schema.parameters["chat_template"] == style.plain
     sums = [[file.sha256 for file in one.manifest.files if file.split] for one in made]
     assert sums[0] == sums[1]

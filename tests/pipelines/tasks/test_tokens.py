@@ -14,7 +14,7 @@ from textmill.pipelines.inspect_shards import main as inspect
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.writers.document_formats import open_documents
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 from textmill.trainers.reader import ShardSet
 
@@ -26,7 +26,7 @@ def build(corpus, tokenizer_path, output, *flags, shards="2"):
     given = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
     main(["--task=tokens", *given, f"--num_shards={shards}", *flags])
     assert verify_set(str(output)).problems == []
-    return read_set(str(output))
+    return read_dataset(str(output))
 
 
 @pytest.fixture(scope="module")

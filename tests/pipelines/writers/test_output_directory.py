@@ -7,7 +7,7 @@ import pytest
 from textmill.pipelines.writers.output_directory import find_or_make
 from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.agreement import REPORT
 
@@ -30,7 +30,9 @@ class Output:
         self.events.append("make")
 
     def find_or_make(self, *, overwrite=False):
-        return find_or_make(str(self.folder), SetInfo, self.find, self.make, overwrite=overwrite)
+        return find_or_make(
+            str(self.folder), DatasetInfo, self.find, self.make, overwrite=overwrite
+        )
 
 
 def test_what_is_there_is_not_made_again(tmp_path):

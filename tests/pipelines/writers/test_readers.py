@@ -11,7 +11,7 @@ from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from textmill.pipelines import export
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.writers.tfds_info import tfds_files
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.trainers.reader import ShardSet
 
 pytestmark = [
@@ -70,7 +70,7 @@ def write_tfds_set(directory, **changes):
     """A dataset with the two files of TFDS."""
     schema = mlm_schema(splits=dict.fromkeys(SHARDS, 1 / 3), shards=SHARDS, **changes)
     write_set(directory, schema, {split: packed_rows(schema, n, 3) for split, n in ROWS.items()})
-    info = read_set(str(directory))
+    info = read_dataset(str(directory))
     for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
         (directory / name).write_bytes(content)
     return directory

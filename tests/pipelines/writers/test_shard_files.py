@@ -11,7 +11,7 @@ from textmill.pipelines.writers.output_directory import refuse_others
 from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import Corpus, SetInfo, TokenizerInfo
+from textmill.schemas.files.finished import Corpus, DatasetInfo, TokenizerInfo
 from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.records import open_rows
@@ -57,7 +57,7 @@ def test_a_failure_leaves_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("own", "name"),
     [
-        (SetInfo, "test-00000-of-00003.parquet"),  # as Hugging Face names files
+        (DatasetInfo, "test-00000-of-00003.parquet"),  # as Hugging Face names files
         (Corpus, "config.yaml"),
         (Corpus, "schema.json"),
         (Corpus, "rejects/rejects.jsonl"),
@@ -91,7 +91,7 @@ def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
     for name in ("train-00000-of-00007.tfrecord", *others, "MANIFEST.json", "my-notes.txt"):
         (tmp_path / name).write_text("old")
     files = (staged(tmp_path, "rejects/r.jsonl", b"x"), staged(tmp_path, "schema.json", b"{}"))
-    shard_files.publish(SetInfo, str(tmp_path), "", "f" * 64, files, {})
+    shard_files.publish(DatasetInfo, str(tmp_path), "", "f" * 64, files, {})
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"MANIFEST.json", "my-notes.txt", "rejects", "schema.json"}
     assert (tmp_path / "rejects" / "r.jsonl").read_bytes() == b"x"
@@ -99,7 +99,7 @@ def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
     (tmp_path / STAGING).mkdir()
     with pytest.raises(DataError, match="is gone"):  # a file that is not staged
         shard_files.publish(
-            SetInfo, str(tmp_path), "", "f" * 64, [ManifestFile("a", 3, "0" * 64)], {}
+            DatasetInfo, str(tmp_path), "", "f" * 64, [ManifestFile("a", 3, "0" * 64)], {}
         )
     assert not (tmp_path / "MANIFEST.json").exists()
 
@@ -121,7 +121,7 @@ def test_a_manifest_is_written_when_all_else_is_on_the_disk(tmp_path, monkeypatc
     (tmp_path / STAGING).mkdir()
     name = "train-00000-of-00001"
     files = shard_files.write_shard([rows(3)], str(tmp_path / STAGING), name, ("tfrecord",), 40)
-    shard_files.publish(SetInfo, str(tmp_path), "", "f" * 64, files, {})
+    shard_files.publish(DatasetInfo, str(tmp_path), "", "f" * 64, files, {})
     staged = events.index(("replace", str(tmp_path / STAGING / shard_files.staged_name(files[0]))))
     moved = events.index(("replace", f"{tmp_path}/{name}.tfrecord"))
     manifest = events.index(("replace", f"{tmp_path}/MANIFEST.json"))

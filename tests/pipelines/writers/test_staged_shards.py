@@ -19,7 +19,7 @@ from textmill.pipelines.writers import shard_files, staged_shards
 from textmill.pipelines.writers.staged_shards import examples_hash
 from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -28,7 +28,7 @@ def arguments(corpus, tokenizer_path, output, *more):
 
 
 def shards(output):
-    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
+    return {f.path: f.sha256 for f in read_dataset(str(output)).manifest.files if f.split}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def died(made, corpus, tokenizer_path, tmp_path, monkeypatch):
         with pytest.raises(DataError, match="went away"):
             main(arguments(corpus, tokenizer_path, output, "--resume"))
     left = {path.name for path in (output / STAGING).iterdir()}
-    staged = {shard_files.staged_name(f) for f in read_set(str(made)).manifest.files if f.split}
+    staged = {shard_files.staged_name(f) for f in read_dataset(str(made)).manifest.files if f.split}
     notes = {name for name in left if name.endswith(".finished.npz")}
     assert left - notes == staged and len(staged) == 3 * len(notes)  # and no scratch
     return output

@@ -17,7 +17,7 @@ from textmill.pipelines.writers.token_counts import (
     read_token_counts,
 )
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 
 
 def test_ids_of_all_streams_are_counted_and_counts_add_up():
@@ -71,7 +71,7 @@ def test_counts_that_are_not_of_the_rows_are_found(copied, change, message):
 
 
 def test_counts_come_back_and_are_not_believed_if_they_were_changed(copied):
-    info, path = read_set(str(copied)), copied / TOKEN_COUNTS
+    info, path = read_dataset(str(copied)), copied / TOKEN_COUNTS
     counts = read_token_counts(info)
     assert counts is not None and counts.dtype == np.int64 and counts.shape == (50,)
     train, validation = (info.stats.split(name).tokens_in_rows for name in info.schema.splits)
@@ -80,7 +80,7 @@ def test_counts_come_back_and_are_not_believed_if_they_were_changed(copied):
     kept = path.read_bytes()
     path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])  # two ids swapped
     with pytest.raises(DataError, match="counts.npy was changed after it was published"):
-        read_token_counts(read_set(str(copied)))
+        read_token_counts(read_dataset(str(copied)))
     replace_file(copied, TOKEN_COUNTS, b"no numpy file")
     with pytest.raises(DataError, match="counts.npy has 13 bytes.*; copy or build the dataset aga"):
-        read_token_counts(read_set(str(copied)))
+        read_token_counts(read_dataset(str(copied)))

@@ -18,7 +18,7 @@ from textmill.pipelines.runners.console import Console, facts_table
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.terminal import say, visible
 from textmill.schemas.errors import flag, speak_to_caller
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.typed_json import to_json
 from textmill.trainers import flax_mlm
 from textmill.trainers.run.journal import ProgressLine
@@ -160,7 +160,7 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
     # The table of the plan cuts long paths into lines.
     assert [f"{SHOWN}/set" in output for output in outputs[1:]] == [True, True]
     assert commands_in("".join(outputs)) == []
-    assert read_set(f"{tmp_path}/{EVIL}/set").stats.documents_read == 18
+    assert read_dataset(f"{tmp_path}/{EVIL}/set").stats.documents_read == 18
 
 
 def run(main, argv, monkeypatch, capfd) -> str:

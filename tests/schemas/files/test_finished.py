@@ -14,8 +14,8 @@ from tests.tools.shard_factory import replace_file
 from textmill.schemas.errors import DataError, TextmillError
 from textmill.schemas.files.finished import (
     Corpus,
+    DatasetInfo,
     RunInfo,
-    SetInfo,
     TokenizerInfo,
     is_run,
     kind_of,
@@ -34,8 +34,8 @@ class Example(NamedTuple):
 
 
 EXAMPLES = (
-    Example("clm", SetInfo, "MANIFEST.json", "schema.json", "tokenizer.json"),
-    Example("clm", SetInfo, "MANIFEST.json", "stats.json", "train-00000-of-00001.array_record"),
+    Example("clm", DatasetInfo, "MANIFEST.json", "schema.json", "tokenizer.json"),
+    Example("clm", DatasetInfo, "MANIFEST.json", "stats.json", "train-00000-of-00001.array_record"),
     Example("corpus", Corpus, "MANIFEST.json", "inputs.json", "documents-00000-of-00001.parquet"),
     Example("bpe", TokenizerInfo, "MANIFEST.json", "report.json", "histogram.parquet"),
     Example("run", RunInfo, "config.json", "schema.json", "tokenizer.json"),

@@ -11,7 +11,7 @@ from tests.tools.hub_cache import COMMIT, cached
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files import hub
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.files.hub import find_on_hub
 
 
@@ -83,7 +83,7 @@ def test_a_set_records_the_commit_of_its_tokenizer(home, api, tmp_path, tokenize
     flags = ["--input=a.txt", "--output=set", "--splits=train:1", "--tokenizer=gpt2"]
     build_shards(flags)
     assert f"tokenizer: gpt2@{COMMIT}\n" in (tmp_path / "set" / "config.yaml").read_text()
-    assert read_set("set").schema.vocab_size == 2000
+    assert read_dataset("set").schema.vocab_size == 2000
     shutil.rmtree(home)
     with pytest.raises(UsageError, match="run `hf download gpt2 --local-dir gpt2`"):
         build_shards([*flags, "--overwrite"])

@@ -245,8 +245,8 @@ def test_a_package_that_is_not_installed():
 import sys
 sys.modules[sys.argv[2]] = None
 from textmill.schemas.commands.entry import run_entry
-from textmill.schemas.files.finished import read_set
-run_entry(lambda argv: read_set(argv[0]))
+from textmill.schemas.files.finished import read_dataset
+run_entry(lambda argv: read_dataset(argv[0]))
 """
     for url, package, message in (
         ("gs://b/x", "gcsfs", "pip install '/path/to/textmill[gs]'"),

@@ -18,7 +18,7 @@ from textmill.pipelines.inspect_shards import main as inspect
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.typed_json import load_json, parse_json
 from textmill.trainers.reader import ShardSet
 
@@ -131,7 +131,7 @@ def test_a_file_that_is_taken_from_the_list_is_missed(directory, name):
 
 def test_a_file_that_no_set_has_is_refused(directory):
     (directory / "notes.txt").write_text("mine")
-    info = read_set(str(directory))
+    info = read_dataset(str(directory))
     files = [(f.path, f.split, f.rows) for f in info.manifest.files]
     write_manifest(directory, info.schema, [*files, ("notes.txt", None, None)])
     all_refuse(directory, "lists 'notes.txt', which such a dataset does not have")
@@ -143,7 +143,7 @@ def test_a_changed_manifest_is_refused_by_its_digest(directory):
     for digest, said in (("0" * 64, "digest is .*the file was edited"), ("", "digest is empty")):
         path.write_text(json.dumps({**manifest, "digest": digest}))
         with pytest.raises(DataError, match=said):
-            read_set(str(directory))
+            read_dataset(str(directory))
 
 
 def test_files_that_do_not_describe_the_rows(directory):

@@ -21,7 +21,7 @@ from tests.tools.shard_factory import (
     write_mlm_set,
 )
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format import codec, features, metadata, records, statistics
 from textmill.schemas.format.drops import BY_SHARD
 from textmill.schemas.format.manifest import FORMAT_VERSION, Manifest, ManifestFile
@@ -126,7 +126,7 @@ def test_a_manifest_lists_each_file_once_in_order():
 
 
 def test_a_set_is_read_as_it_was_written(real_set):
-    info = read_set(str(real_set))
+    info = read_dataset(str(real_set))
     assert info.schema == mlm_schema(
         file_formats=("array_record", "tfrecord"),
         golden=(("Grüße 🙂", (5, 6)), ("", ())),
@@ -155,12 +155,12 @@ def test_a_set_with_a_cut_shard_or_the_schema_of_another_is_refused(real_set, tm
     content = shard.read_bytes()
     shard.write_bytes(content[:-1])
     with pytest.raises(DataError, match=f"{shard.name} has {len(content) - 1:,} bytes"):
-        read_set(str(copied))
+        read_dataset(str(copied))
     shard.write_bytes(content)
     other = mlm_schema(seed=9, file_formats=("array_record", "tfrecord"))
     replace_file(copied, "schema.json", to_json(other))
     with pytest.raises(DataError, match=r"fingerprint is '.*', not schema\.json's"):
-        read_set(str(copied))
+        read_dataset(str(copied))
 
 
 # Statistics

@@ -15,7 +15,7 @@ import pytest
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import replace_file, write_manifest, write_mlm_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.digests import Digests
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import read_ahead
@@ -203,7 +203,7 @@ def test_one_changed_byte_is_refused(tmp_path):
 def test_files_must_hold_the_rows_of_the_manifest(tmp_path, file_format, said):
     directory = tmp_path / "set"
     write_mlm_set(directory, file_formats=(file_format,))
-    info = read_set(str(directory))
+    info = read_dataset(str(directory))
     files = [(f.path, f.split, f.rows and f.rows + 1) for f in info.manifest.files]
     write_manifest(directory, info.schema, files)
     with pytest.raises(DataError, match="has 21 rows, but stats.json 20"):

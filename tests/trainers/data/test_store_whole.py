@@ -6,7 +6,7 @@ import pytest
 
 from textmill.pipelines import build_shards, inspect_shards, train_tokenizer, verify
 from textmill.schemas.files.cache import Cache
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.trainers.flax_mlm import main as flax_mlm
 
 SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--steps=2"]
@@ -37,7 +37,7 @@ def test_from_text_to_a_step(gs_store, corpus, tmp_path, capsys):
     assert "rows of 64 tokens" in capsys.readouterr().out
 
     here, there = (
-        {f.path: f.sha256 for f in read_set(place, Cache(cache)).manifest.files if f.split}
+        {f.path: f.sha256 for f in read_dataset(place, Cache(cache)).manifest.files if f.split}
         for place in (str(tmp_path / "set"), url)
     )
     assert here == there

@@ -11,7 +11,7 @@ from textmill.pipelines.build_corpus import main
 from textmill.pipelines.corpus.rules.decontamination import target_files
 from textmill.pipelines.inspection.read_rows import read_rows
 from textmill.schemas.errors import DataError, UsageError, as_flags
-from textmill.schemas.files.finished import read_set
+from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 PLAIN = "nothing to be found in here but {} and words"
@@ -174,7 +174,7 @@ def test_a_dataset_is_a_target(tokenizer_path, tmp_path, flags):
     source, first = write_lines(tmp_path / "source.jsonl", texts), tmp_path / "first"
     given = [f"--input={source}", f"--tokenizer={tokenizer_path}", f"--output={first}"]
     build_shards.main([*given, "--splits=train:0.5,test:0.5", *flags])
-    made = read_set(str(first))
+    made = read_dataset(str(first))
     corpus = build(source, tmp_path / "second", f"--decontaminate={first}")
     in_test = made.stats.split("test").documents
     assert in_test > 0 and corpus.stats.dropped == {"contaminated": in_test}
