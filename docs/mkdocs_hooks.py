@@ -42,7 +42,7 @@ API = {
         "textmill.trainers.data.adapters.attention_mask",
         "textmill.trainers.data.adapters.variable_length",
         "textmill.trainers.data.adapters.VariableLength",
-        "textmill.trainers.data.adapters.one_segment_a_row",
+        "textmill.trainers.data.adapters.one_segment_per_row",
     ],
     "Verify attention": [
         "textmill.trainers.metrics.attention.pick_rows",
@@ -65,7 +65,7 @@ API = {
         "textmill.pipelines.tasks.task.Segments",
         "textmill.pipelines.corpus.rules.rule.RuleGroup",
         "textmill.pipelines.corpus.rules.rule.Rule",
-        "textmill.pipelines.corpus.rules.rule.Judged",
+        "textmill.pipelines.corpus.rules.rule.RuleResult",
     ],
 }
 

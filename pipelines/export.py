@@ -4,8 +4,8 @@ Each shard becomes one file of the same name, with its rows in the same order. e
 last, describes the export.
 """
 
-from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.inspection.options import EXPORT_HELP, ExportOptions
+from textmill.pipelines.runtime.imports import block_pandas
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
 
@@ -16,7 +16,7 @@ export_set = import_later("textmill.pipelines.inspection.export_set:export_set")
 def main(argv: list[str]) -> None:
     """Exports the dataset of a command line, or finds it exported."""
     options: ExportOptions = parse_options(argv, EXPORT_HELP, ExportOptions)
-    leave_out_pandas()
+    block_pandas()
     export_set(options)
 
 

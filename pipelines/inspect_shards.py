@@ -2,8 +2,8 @@
 
 import sys
 
-from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.inspection.options import INSPECT_HELP, InspectOptions
+from textmill.pipelines.runtime.imports import block_pandas
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
 
@@ -14,7 +14,7 @@ show_sets = import_later("textmill.pipelines.inspection.show_sets:show_sets")
 def main(argv: list[str]) -> None:
     """Shows the rows or counts that a command line names."""
     options: InspectOptions = parse_options(argv, INSPECT_HELP, InspectOptions)
-    leave_out_pandas()
+    block_pandas()
     if code := show_sets(options):
         sys.exit(code)
 

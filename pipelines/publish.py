@@ -1,8 +1,8 @@
 """Uploads a corpus or dataset to the Hugging Face Hub: `python -m pipelines.publish --help`."""
 
-from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.inspection.options import VerifyOptions
 from textmill.pipelines.publishing.options import PUBLISH_HELP, PublishOptions
+from textmill.pipelines.runtime.imports import block_pandas
 from textmill.pipelines.verify import verify
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
@@ -22,7 +22,7 @@ def publish(options: PublishOptions) -> str:
     Raises:
       UsageError, DataError: as `publish_directory`.
     """
-    leave_out_pandas()
+    block_pandas()
     verified = VerifyOptions((options.directory,), options.follow_links)
     return publish_directory(options, lambda: verify(verified))
 

@@ -1,7 +1,7 @@
 """Labelled documents -> a model of quality: `python -m pipelines.train_quality_model --help`."""
 
-from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.quality.options import HELP, QualityOptions
+from textmill.pipelines.runtime.imports import block_pandas
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
 
@@ -13,7 +13,7 @@ train_model = import_later("textmill.pipelines.quality.run:train_model")
 def main(argv: list[str]) -> None:
     """Trains the model of a command line."""
     options: QualityOptions = parse_options(argv, HELP, QualityOptions)
-    leave_out_pandas()
+    block_pandas()
     train_model(options, say=make_console(soft_wrap=True).print)
 
 

@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.inspection.options import VERIFY_HELP, VerifyOptions
+from textmill.pipelines.runtime.imports import block_pandas
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
 from textmill.schemas.commands.terminal import number_of, say
@@ -58,7 +58,7 @@ def verify(options: VerifyOptions) -> Counter[str]:
       UsageError: the list of `absent` is wrong.
     """
     listed = None if options.absent is None else read_digests(options.absent, "absent")
-    leave_out_pandas()
+    block_pandas()
     counts, failures, kinds = Counter[str](), [], {}
     for directory in options.directories:
         try:

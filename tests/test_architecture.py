@@ -38,7 +38,7 @@ HEAVY = {
 # pipelines/, from the ground up: rooms know floors below them, none of their own and none above.
 # A folder in a room may stand on a floor of its own. Entries stand on top.
 FLOORS = [
-    {"configs", "host"},
+    {"configs", "runtime"},
     {"readers", "rows"},
     {"linear_model", "user_filter"},
     {"writers"},
@@ -511,7 +511,7 @@ def test_pipelines_weigh_no_training_framework():
 COMMAND_LINES = {
     "pipelines/demo.py": "runs commands, and shows their command lines",
     "pipelines/corpus/rules/rule.py": "help",
-    "pipelines/host/s3_flags.py": "declares flags to argparse",
+    "pipelines/runtime/s3_flags.py": "declares flags to argparse",
     "pipelines/preflight/job.py": "arguments of Beam",
     "pipelines/readers/stored.py": "a command line of zstd",
     "pipelines/runners/beam_flags.py": "flags to compare, and a command line of Prism",

@@ -56,7 +56,8 @@ WORKER = "textmill.pipelines.runners.worker"
 READ = """
 import json, textmill
 shards = textmill.ShardSet("shards")
-print(json.dumps([textmill.__file__, len(list(shards.in_order("validation", batch_size=1)))]))
+batches = shards.sequential_batches("validation", batch_size=1)
+print(json.dumps([textmill.__file__, len(list(batches))]))
 """
 # `python -m`, with a report of the command's own process.
 MAIN = """

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult, check_numbers
+from textmill.pipelines.runtime.imports import pc
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Capitals(RuleGroup):
             yield Rule(("capitals:max_capitals",), judge, limits=(limit,))
 
 
-def judge_capitals(text: pa.LargeStringArray, limit: float) -> Judged:
+def judge_capitals(text: pa.LargeStringArray, limit: float) -> RuleResult:
     """["HI you", "42"] -> shares [0.4, 0.0]: both are kept at a limit of 0.5."""
     capitals = pc.count_substring_regex(text, r"\p{Lu}").to_numpy()
     letters = pc.count_substring_regex(text, r"\p{L}").to_numpy()
     share = capitals / np.maximum(letters, 1)
-    return Judged(share > limit, measured=share)
+    return RuleResult(share > limit, measured=share)

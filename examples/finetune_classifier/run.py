@@ -107,7 +107,7 @@ def accuracy_in_transformers(model: Path, shards: Path) -> float:
 
     classifier = AutoModelForSequenceClassification.from_pretrained(model).eval()
     right: list[np.ndarray] = []
-    for batch in ShardSet(str(shards)).in_order("validation", batch_size=64):
+    for batch in ShardSet(str(shards)).sequential_batches("validation", batch_size=64):
         ids = torch.from_numpy(batch["input_ids"].astype("int64"))
         mask = torch.from_numpy((batch["segment_ids"] > 0).astype("int64"))
         with torch.no_grad():

@@ -30,7 +30,7 @@ def attend_by_mask(segments_BxL: Tensor) -> Attend:
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
-def attend_by_blocks(segments_BxL: Tensor) -> Attend:
+def blockwise_attention(segments_BxL: Tensor) -> Attend:
     """The same by FlexAttention, which skips blocks that are masked as a whole.
 
     On a CPU PyTorch computes it forwards only, so it trains on GPUs only.
@@ -45,7 +45,7 @@ def attend_by_blocks(segments_BxL: Tensor) -> Attend:
     return lambda q, k, v: flex(q, k, v, block_mask=blocks)  # pyright: ignore
 
 
-ATTENTION = {"mask": attend_by_mask, "flex": attend_by_blocks}
+ATTENTION = {"mask": attend_by_mask, "flex": blockwise_attention}
 
 
 class Block(nn.Module):

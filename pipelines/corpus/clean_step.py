@@ -12,7 +12,7 @@ from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.readers.forget import load_digests
 from textmill.pipelines.readers.page_hosts import count_pages
 from textmill.pipelines.readers.sources import Block
-from textmill.pipelines.runners.shuffle import Deliveries
+from textmill.pipelines.runners.shuffle import DeliveryReport
 from textmill.pipelines.runners.steps import BlockStep, SendingStep, count
 from textmill.pipelines.writers.rejects import stash
 from textmill.schemas.format.corpus_metadata import CorpusStatistics
@@ -53,4 +53,4 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
             counts |= {"hosts": hosts, "forgotten": forgotten.found.digests}
             counts |= {"scored": filtered.scored}
             self.add(CorpusReport.of(documents, **counts))
-        self.report(deliveries=Deliveries(blocks=(block.index,)))
+        self.report(deliveries=DeliveryReport(blocks=(block.index,)))

@@ -11,12 +11,12 @@ from textmill.pipelines.corpus.partition import SOURCE
 from textmill.pipelines.corpus.partition_files import hex_ids
 from textmill.pipelines.corpus.removed_check import check_removed, read_file
 from textmill.pipelines.corpus.scored_file import check_scored
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.inspection.checks.listed_files import check_sums
 from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError, TextmillError
 from textmill.schemas.files.finished import Corpus, open_finished
 from textmill.schemas.format.corpus_metadata import (

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.corpus.partition_files import hex_ids
 from textmill.pipelines.corpus.scored_file import read_scored
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import Corpus, open_finished
 from textmill.schemas.format.corpus_metadata import DOCUMENTS, NEAR_DUPLICATES
@@ -71,7 +71,7 @@ def _columns_of(corpus: Corpus, file: ManifestFile) -> tuple[str, ...]:
     if file.split == DOCUMENTS:
         return ("id", _TEXT)
     if file.path.startswith(NEAR_DUPLICATES):
-        with corpus.borrow(file.path) as path:
+        with corpus.open_temporarily(file.path) as path:
             there = pq.read_schema(path).names
         return tuple(name for name in _REMOVED if name in there)
     return _COLUMNS.get(file.path, ())

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.filter_documents import Filtered
 from textmill.pipelines.corpus.near_duplicates.rows import differs
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.corpus_metadata import CorpusStatistics
 from textmill.schemas.format.drops import (
     LONGEST,

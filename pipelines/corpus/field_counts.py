@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.corpus_metadata import FILLED
 from textmill.schemas.format.drops import Observed
 

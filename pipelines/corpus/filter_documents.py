@@ -17,8 +17,8 @@ from textmill.pipelines.corpus.filters import Filters, rules_of
 from textmill.pipelines.corpus.rules.rule import Rule
 from textmill.pipelines.corpus.scored import FIELDS, Scored, score_documents
 from textmill.pipelines.encoding.normal_text import apply_form
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.user_filter import Chosen, ask_filter, load_filter
 from textmill.schemas.format.drops import Observed, add_observed, total_counts
 
@@ -31,7 +31,7 @@ class Filtered(Chosen):
       before: all documents, normalized.
       reasons: row in `before` -> reason, of the filtered documents.
       lines: the filtered documents as JSON Lines with their reasons; b"" without --keep_rejects.
-      observed: further counts of rules, section -> key -> number; see `rules.rule.Judged`.
+      observed: further counts of rules, section -> key -> number; see `rules.rule.RuleResult`.
       hits: text that documents share with evaluation texts.
       scored: documents with scores of a model.
       hit_numbers: row in `before` of the document of each hit.
@@ -105,16 +105,16 @@ def load_filters(filters: Filters) -> LoadedFilters:
 
 
 @dataclass(frozen=True)
-class Applied:
+class FilterResult:
     """Documents after all rules.
 
     Attributes:
       left: int64, numbers of the kept documents.
       columns: columns of the kept documents, edited.
       reasons: number -> reason of each dropped document.
-      observed: further counts, see `Judged`; `edited` has the number of documents that a rule
+      observed: further counts, see `RuleResult`; `edited` has the number of documents that a rule
         edited and kept, `edited_bytes` the bytes that they lost.
-      hits: see `Judged`.
+      hits: see `RuleResult`.
       measured: number -> measured value and limit of dropped documents, if the rule has them.
       scored: documents with scores of a model.
     """
@@ -130,7 +130,7 @@ class Applied:
 
 def apply_rules(
     columns: pa.RecordBatch, rules: tuple[Rule, ...], finder: Finder | None = None
-) -> Applied:
+) -> FilterResult:
     """Applies each rule to the documents that the rules before it keep."""
     left, text = np.arange(len(columns)), columns.column(0)
     reasons: dict[int, str] = {}
@@ -181,7 +181,7 @@ def apply_rules(
         columns = columns.set_column(0, "text", text)
     for name, column in added.items():
         columns = columns.append_column(name, column)
-    return Applied(left, columns, reasons, observed, tuple(hits), measured, scored)
+    return FilterResult(left, columns, reasons, observed, tuple(hits), measured, scored)
 
 
 def _fields(

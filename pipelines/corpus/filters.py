@@ -131,7 +131,7 @@ def rules_of(filters: Filters) -> tuple[Rule, ...]:
     return tuple(rule for _, group in filters.groups() for rule in group.make_rules())
 
 
-def in_order(reasons: Iterable[str]) -> list[str]:
+def sort_reasons(reasons: Iterable[str]) -> list[str]:
     """Sorts reasons: of readers, of rules in their order, of the user's function, of duplicates."""
     rows = [(row, group.REASONS) for row, group in Filters().groups()]
     of_rules = {name for _, names in rows for name in names}

@@ -7,7 +7,7 @@ from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.shuffles import name_shuffle
 from textmill.pipelines.readers.sources import read_blocks
-from textmill.pipelines.runners.shuffle import AGAIN, Placed, check_deliveries, format_remaining
+from textmill.pipelines.runners.shuffle import AGAIN, NamedBlock, check_deliveries, format_remaining
 from textmill.schemas.errors import DataError
 
 
@@ -15,7 +15,7 @@ class _Partition(NamedTuple):
     place: str
 
 
-def _places(job: CorpusJob) -> list[Placed]:
+def _places(job: CorpusJob) -> list[NamedBlock]:
     """Blocks and partitions, in the order of their numbers in reports."""
     partitions = [_Partition(f"partition {number}") for number in range(job.partitions)]
     older = [_Partition(file.path) for file in load_older(job.against).files]

@@ -11,10 +11,10 @@ from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch, no_rows
 from textmill.pipelines.corpus.partition_files import encode_documents
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.example_batch import to_stream
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import Sample
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.corpus_metadata import NOT_BEST, number_to_keep
 from textmill.schemas.format.drops import total_counts
 

@@ -28,10 +28,10 @@ from textmill.pipelines.corpus.partition import (
     join_equal,
     with_one_copy,
 )
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words, utf8_bytes
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.corpus_metadata import partition_of
 
 _NEWLINE = 10

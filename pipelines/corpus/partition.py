@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.corpus.near_duplicates.rows import differs
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents, Role, no_documents
 from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 from textmill.schemas.format.corpus_metadata import partition_of

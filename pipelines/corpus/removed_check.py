@@ -8,9 +8,9 @@ import pyarrow as pa
 from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
 from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.corpus.partition_files import describe_near
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import TextmillError
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.drops import SAMPLED_REASONS, SAMPLES, Removed

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from textmill.pipelines.corpus.filters import in_order
+from textmill.pipelines.corpus.filters import sort_reasons
 from textmill.pipelines.corpus.scored import Scored, ScoreSum
 from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter
 from textmill.pipelines.inspection.report.parts import (
@@ -65,7 +65,7 @@ def removals(funnel: Funnel, kept: Mapping[str, int]) -> Sequence[Shown]:
 
 def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
     """Removed documents in the order of rules; those beyond _RULES as one."""
-    ordered = [(reason, removed[reason]) for reason in in_order(removed)]
+    ordered = [(reason, removed[reason]) for reason in sort_reasons(removed)]
     if len(ordered) <= _RULES:
         return ordered
     rest = [one for _, one in ordered[_RULES - 1 :]]

@@ -1,6 +1,6 @@
 """Warns of rules that remove more than half of what reaches them. Pure."""
 
-from textmill.pipelines.corpus.filters import Filters, in_order
+from textmill.pipelines.corpus.filters import Filters, sort_reasons
 from textmill.pipelines.corpus.rules.rule import RuleGroup
 from textmill.pipelines.readers.forget import REASON
 from textmill.schemas.format.drops import Funnel, Observed, Removed
@@ -34,7 +34,7 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         taken = sum(one.text_bytes for one in removed.values())
         taken += sum(edited.get(name, 0) for name in (row, *group.REASONS))
         dropped, reach = [], Removed(documents, text_bytes)
-        for reason in in_order(removed):
+        for reason in sort_reasons(removed):
             one, is_of_paper = removed[reason], reason not in group.REASONS
             if reach.documents >= _FEWEST and (what := _most(one, reach, "" not in group.CAUSES)):
                 place = f"reach {row}'s rules" if is_of_paper else "reach it"

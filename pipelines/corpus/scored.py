@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.linear_model.scores import COLUMN, name_tenth, tenths_of
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS, fewest_hosts, host_of
 from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.drops import LONGEST, Observed, shorten
 
 SAMPLES = 5  # of a tenth

@@ -7,7 +7,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from textmill.pipelines.corpus.filters import in_order
+from textmill.pipelines.corpus.filters import sort_reasons
 from textmill.pipelines.corpus.plan import CorpusPlan
 from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES
 from textmill.pipelines.readers.page_hosts import PAGES, SHORT_PAGES, WEB_PAGES
@@ -138,7 +138,7 @@ def _facts(result: Result[Corpus]) -> dict[str, str]:
 def funnel_table(funnel: Funnel) -> Table:
     """The table of removed documents, by reason, with the share of all text that was read."""
     own = columns_table("reason", "documents", "bytes", "words", "of all text", justify="right")
-    for reason in in_order(funnel.removed):
+    for reason in sort_reasons(funnel.removed):
         counts = sizes(funnel.removed[reason])
         share = counts["text_bytes"] / max(funnel.text_bytes, 1)
         own.add_row(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.runtime.compiled import entry, inner
 
 Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
 _START, _STOP, _TOKEN = range(3)  # found[3, _ROOM]

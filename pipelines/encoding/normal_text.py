@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from textmill.pipelines.encoding.character_sets import CODE_POINTS
 from textmill.pipelines.encoding.reference import normalizers
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.text_bytes import find_characters, utf8_bytes
+from textmill.pipelines.runtime.imports import pc
 
 Form = Literal["NFC", "NFKC"]
 # Normalizers that change each character regardless of its neighbours, except joining ones.

@@ -13,8 +13,8 @@ import numpy as np
 from numba import types
 
 from textmill.pipelines.encoding.automaton import Automaton, compile_pattern
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import code_point
+from textmill.pipelines.runtime.compiled import entry, inner
 
 CHUNK = 1 << 14  # bytes of text that are cut at once, and about the most words
 ROOM = 2 * CHUNK + 4  # starts: at most one per byte is found

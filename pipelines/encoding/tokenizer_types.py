@@ -53,7 +53,7 @@ _WHITE = {
 _ALPHABET = 16  # characters that merges join, from which on words of them alone are cut
 _ASSIGNED = 0x32400  # code points from here on are no letters
 # Characters that may join with the one before or after them (UAX #29), and those that are no text.
-_CLINGING = (r"\p{M}", r"\p{C}", r"\p{Lm}", r"\p{Sk}", r"\p{Z}", r"\s", r"\u0E33", r"\u0EB3")
+_UNSPLITTABLE = (r"\p{M}", r"\p{C}", r"\p{Lm}", r"\p{Sk}", r"\p{Z}", r"\s", r"\u0E33", r"\u0EB3")
 _PREPENDED = (0xD4E, 0x111C2, 0x111C3, 0x1193F, 0x11941, 0x11A3A, *range(0x11A84, 0x11A8A))
 _PREPENDED += (0x11D46, 0x11F02)
 
@@ -220,9 +220,9 @@ def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         _refuse("it does not put a mark before each word")
     raw, normalized = _added_tokens(config, tokenizer)
     spaces = _spaces(tokenizer, config)
-    clinging = _as_set(_clinging(tokenizer, spaces))
-    beside = rf"[{clinging}][{spaces}]*"
-    pattern = rf"[{spaces}]*(?:[^{spaces}{clinging}]|{beside}|[{spaces}]+{beside})+|[{spaces}]+"
+    unsplittable = _as_set(_unsplittable_neighbours(tokenizer, spaces))
+    beside = rf"[{unsplittable}][{spaces}]*"
+    pattern = rf"[{spaces}]*(?:[^{spaces}{unsplittable}]|{beside}|[{spaces}]+{beside})+|[{spaces}]+"
     words, touching = _without_added(tokenizer), _touching(config)
     model = None if touching is None else pieces_of(config["model"], words, touching)
     return EncodingPlan(
@@ -266,25 +266,25 @@ def _spaces(tokenizer: Tokenizer, config: Config) -> str:
     return " " + "".join(ends)
 
 
-def _clinging(tokenizer: Tokenizer, spaces: str) -> np.ndarray:
+def _unsplittable_neighbours(tokenizer: Tokenizer, spaces: str) -> np.ndarray:
     """The characters beside which text is not cut at a space: bool[code points].
 
     They may join with the space, or a normalizer removes them or turns them into text that begins
     or ends with white space.
     """
-    clinging = np.any([property_set(atom) for atom in _CLINGING], axis=0)
-    clinging[list(_PREPENDED)] = True
-    clinging[[*map(ord, "^`")]] = False  # symbols that modify nothing
+    unsplittable = np.any([property_set(atom) for atom in _UNSPLITTABLE], axis=0)
+    unsplittable[list(_PREPENDED)] = True
+    unsplittable[[*map(ord, "^`")]] = False  # symbols that modify nothing
     if tokenizer.normalizer is not None:
         normalize = tokenizer.normalizer.normalize_str
-        for point in np.flatnonzero(~clinging[:_ASSIGNED]).tolist():
+        for point in np.flatnonzero(~unsplittable[:_ASSIGNED]).tolist():
             text = normalize(chr(point))
-            clinging[point] = text != chr(point) and (
+            unsplittable[point] = text != chr(point) and (
                 not text or text[0] in _WHITE or text[-1] in _WHITE
             )
-    clinging[_ASSIGNED:] = True
-    clinging[[*map(ord, spaces)]] = False
-    return clinging
+    unsplittable[_ASSIGNED:] = True
+    unsplittable[[*map(ord, spaces)]] = False
+    return unsplittable
 
 
 # ---- SentencePiece's BPE ----

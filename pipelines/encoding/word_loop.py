@@ -31,7 +31,7 @@ from textmill.pipelines.encoding.word_slots import (
     prefetch,
     short_hash,
 )
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # slots viewed as uint32[S, 8]

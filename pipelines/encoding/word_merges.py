@@ -16,9 +16,9 @@ from numba import types
 from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
 from textmill.pipelines.encoding.word_loop import KEPT
 from textmill.pipelines.encoding.word_slots import ODD
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import code_point
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)

@@ -21,8 +21,8 @@ from numba import types
 from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.encoding.word_loop import KEPT
 from textmill.pipelines.encoding.word_slots import ODD
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.runtime.compiled import entry, inner
 
 FORMS = 0x2028  # code points that may have a normal form
 ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds of characters; WHITE only before a word

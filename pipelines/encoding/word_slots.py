@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner
 
 
 def _prefetch(context: Any, rows: Any, row: Any) -> Any:

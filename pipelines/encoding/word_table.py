@@ -20,15 +20,15 @@ from textmill.pipelines.encoding.reference import AddedToken, Tokenizer, encode_
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
 from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from textmill.pipelines.encoding.word_slots import LONG, USED
-from textmill.pipelines.host.compiled import overlapping_eights
 from textmill.pipelines.rows.ragged import Ragged, grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
+from textmill.pipelines.runtime.compiled import overlapping_eights
 
 _MOST_BYTES = 256 << 20  # a larger table is cleared
 _FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
 _END = "\U0010fffd\U0010fffe"  # ends each of several joined words; text hardly ever contains it
 _JOINED = 50  # words that are joined to a text
-_BYTES_A_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
+_BYTES_PER_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class WordTable:
 
     def encode(self, data: np.ndarray, offsets: np.ndarray) -> Ragged:
         """The ids of pieces of text, data[offsets[i] : offsets[i + 1]]."""
-        ids = np.empty(len(data) // _BYTES_A_TOKEN + 64, np.uint32)
+        ids = np.empty(len(data) // _BYTES_PER_TOKEN + 64, np.uint32)
         id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(4, np.int64)
         text, splitter = (data, overlapping_eights(data)), self._words.splitter
         starts, unkept = self._starts, _FEW

@@ -41,7 +41,9 @@ def read_rows(
     with ExitStack() as stack:
 
         def locate(path: str) -> str:
-            located = info.locate(path) if keep else stack.enter_context(info.borrow(path))
+            located = (
+                info.locate(path) if keep else stack.enter_context(info.open_temporarily(path))
+            )
             check_unchanged(located, listed[path])
             return located
 

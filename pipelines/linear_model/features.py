@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.linear_model.model_file import LABEL, ModelFile
+from textmill.pipelines.runtime.compiled import entry, inner
 
 EOS = b"</s>"
 

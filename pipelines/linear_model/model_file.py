@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry
+from textmill.pipelines.runtime.compiled import entry
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files import store
 

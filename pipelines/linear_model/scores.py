@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.linear_model.features import (
     Vocabulary,
     find_end,
@@ -32,6 +31,7 @@ from textmill.pipelines.linear_model.model_file import (
     read_model,
 )
 from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.runtime.compiled import entry, inner
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.linear_model.features import (
     EOS,
     Vocabulary,
@@ -31,6 +30,7 @@ from textmill.pipelines.linear_model.model_file import (
 from textmill.pipelines.linear_model.scores import exp_of
 from textmill.pipelines.rows.masking import GAMMA, mix
 from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.runtime.compiled import entry, inner
 
 GOOD, OTHER = "good", "other"  # the labels
 

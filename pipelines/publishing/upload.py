@@ -89,7 +89,7 @@ class _Content:
         if path in self.last:
             content = self.last[path]
         else:
-            with self.info.borrow(path) as local, open(local, "rb") as file:
+            with self.info.open_temporarily(path) as local, open(local, "rb") as file:
                 content = file.read()
         return hashlib.sha1(
             b"blob %d\0" % len(content) + content, usedforsecurity=False
@@ -291,7 +291,9 @@ def _upload(content: _Content, repo: HubRepo, options: PublishOptions, sent: _Se
     done = 0
     for batch in _batches(plan.upload, content):
         with ExitStack() as stack:
-            files = {path: stack.enter_context(content.info.borrow(path)) for path in batch}
+            files = {
+                path: stack.enter_context(content.info.open_temporarily(path)) for path in batch
+            }
             repo.commit(f"Upload {number_of(len(batch), 'file')}", add=files)
         size = sum(map(content.size, batch))
         done, sent.files, sent.bytes = done + size, sent.files + len(batch), sent.bytes + size

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.quality.options import QualityOptions
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.readers.sources import Source, plan_blocks, read_block
 from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError, UsageError, flag
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.page_scan import (
     ARIA_HIDDEN,
     ARTICLE_BODY,
@@ -29,6 +28,7 @@ from textmill.pipelines.readers.page_scan import (
     Runs,
     matches,
 )
+from textmill.pipelines.runtime.compiled import entry, inner
 
 LONG = 60  # minimum size of a long block, which has few links
 _INSIDE = ("article", "main", "blockquote", "pre", "figure", "details", "noscript")

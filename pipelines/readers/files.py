@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import BinaryIO
 
 # In a worker, files of s3:// are opened with the flags of its job.
-import textmill.pipelines.host.s3_flags  # noqa: F401
+import textmill.pipelines.runtime.s3_flags  # noqa: F401
 from textmill.pipelines.readers.compression import PACKINGS, inner_extension, is_compressed
 from textmill.pipelines.readers.formats.table import FORMATS, formats_of
 from textmill.schemas.commands.terminal import number_of

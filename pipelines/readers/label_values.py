@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.files import open_file
 from textmill.pipelines.readers.formats.table import FORMATS
 from textmill.pipelines.readers.formats.text import folder_label
 from textmill.pipelines.readers.sources import Block, Source, read_block
 from textmill.pipelines.readers.stored import Part
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError, UsageError, flag
 
 MOST = 1000
@@ -56,12 +56,12 @@ def find_labels(
     _refuse_many(labels, role)
     if not labels:
         raise DataError(f"no document has a label: field {role.field!r} is empty in all of them")
-    classes = tuple(in_order(labels))
+    classes = tuple(sort_labels(labels))
     say(f"{len(classes):,} classes: {', '.join(classes[:10])}{', ...' * (len(classes) > 10)}")
     return classes
 
 
-def in_order(labels: Iterable[str]) -> list[str]:
+def sort_labels(labels: Iterable[str]) -> list[str]:
     """Sorts labels; numbers by value: ["neg", "pos"], and ["2", "10"]."""
     labels = list(labels)
     if all(_NUMBER.fullmatch(label) for label in labels):

@@ -7,12 +7,12 @@ readers' comments; and `page_text` writes the blocks as text or Markdown.
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry
 from textmill.pipelines.readers.block_features import LONG, Blocks, measure_blocks
 from textmill.pipelines.readers.page_comments import find_comments, texts_of
 from textmill.pipelines.readers.page_model import Trees, choose_blocks, is_code
 from textmill.pipelines.readers.page_scan import BLOCK, KINDS, TAGS, Elements, scan
 from textmill.pipelines.readers.page_text import page_text
+from textmill.pipelines.runtime.compiled import entry
 from textmill.schemas.commands.entry import import_later
 
 _CELLS = tuple(TAGS[name] for name in ("td", "th"))

@@ -14,9 +14,9 @@ Legend: E elements, B blocks.
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry
 from textmill.pipelines.readers.block_features import BLOCK_FEATURES, LONG, PAGE_FEATURES, Blocks
 from textmill.pipelines.readers.page_scan import BLOCK, KINDS, NAMED, TAGS, Elements
+from textmill.pipelines.runtime.compiled import entry
 
 _LEAST = 300  # letters of main text outside of comments
 _LEAST_SHARE = 0.08  # of main text in itself and comments

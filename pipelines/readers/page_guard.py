@@ -5,8 +5,8 @@ A parser takes quadratic time in the attributes of a tag.
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.page_scan import find_text, matches
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _PLAIN = 9  # attributes such as ` class="x"` that a tag may begin with besides
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.block_features import (
     BLOCK_FEATURES,
     FEATURES,
@@ -26,6 +25,7 @@ from textmill.pipelines.readers.block_features import (
     SHIFTED,
     Blocks,
 )
+from textmill.pipelines.runtime.compiled import entry, inner
 
 TABLE = "page_model.csv"
 MOST_LEAVES = 32  # of a tree

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner
 
 # Elements by what they do to the text around and inside them; any other one is inline.
 _BLOCKS = (

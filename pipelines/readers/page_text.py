@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry
 from textmill.pipelines.readers.page_scan import (
     BLOCK,
     BREAK,
@@ -23,6 +22,7 @@ from textmill.pipelines.readers.page_scan import (
     Elements,
     Runs,
 )
+from textmill.pipelines.runtime.compiled import entry
 
 _PARAGRAPH, _HEADING, _CODE, _TABLE = range(4)  # kinds of items
 _BREAK = b"\0"  # a line end, while white space is collapsed; a parser writes none

@@ -12,8 +12,8 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.drops import DROPS, total_counts
 
 DIGEST_BYTES = 16
@@ -189,7 +189,7 @@ def sort_examples(examples: ExampleBatch) -> Ordered:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptExamples:
     """The remaining examples of a shard.
 
     Attributes:
@@ -205,7 +205,7 @@ class Kept:
     dropped: dict[str, int]
 
 
-def keep(examples: ExampleBatch) -> Kept:
+def keep(examples: ExampleBatch) -> KeptExamples:
     """Sorts a shard's examples by hash, and drops duplicates and the documents that are marked."""
     ordered = sort_examples(examples)
     mark_E = examples.scalar(MARK)[ordered.order_E]
@@ -221,7 +221,7 @@ def keep(examples: ExampleBatch) -> Kept:
     numbers = np.bincount(reason_E[counted], copies, len(DROPS) + 1).astype(int).tolist()
     repeats = numbers[0] - int(np.count_nonzero(kept & counted))
     marked = dict(zip(DROPS, numbers[1:], strict=True))
-    return Kept(
+    return KeptExamples(
         examples.take(ordered.order_E[kept]),
         ordered.high_E[kept],
         ordered.low_E[kept],

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step from one number to the next
 NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner
 
 # Searches for full rows: the padding that a row may have, in 512ths of L, and whether rows begin
 # with the length that has most tokens left instead of the longest. The first search packs many

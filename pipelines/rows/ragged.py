@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry
+from textmill.pipelines.runtime.compiled import entry
 
 
 class Ragged(NamedTuple):

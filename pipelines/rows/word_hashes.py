@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _AT_ONCE = 1 << 18  # bytes whose words are hashed together, small enough for the cache
 

@@ -22,7 +22,7 @@ from textmill.pipelines.runners.runner_flags import LAUNCHER, runner_flags
 from textmill.pipelines.runners.worker_log import stderr_in
 from textmill.pipelines.runners.worker_package import package_code
 from textmill.pipelines.runners.worker_watch import overhear, watch
-from textmill.schemas.commands.entry import want_addresses
+from textmill.schemas.commands.entry import require_address_space
 from textmill.schemas.commands.terminal import in_time
 from textmill.schemas.errors import DataError, UsageError, one_line
 
@@ -58,7 +58,7 @@ def run_pipeline(
     """
     flags = runner_flags(beam_arguments)
     if flags.in_parallel:
-        want_addresses(3.2, "a run in threads or processes")
+        require_address_space(3.2, "a run in threads or processes")
     if flags.job_server:
         reach_job_server(flags.job_server)
     patch_beam()

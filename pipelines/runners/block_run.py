@@ -19,7 +19,7 @@ from textmill.pipelines.readers.sources import (
 from textmill.pipelines.runners.launch import with_beam
 from textmill.pipelines.runners.result import Say
 from textmill.pipelines.runners.runner_flags import RunnerFlags, runner_flags
-from textmill.pipelines.runners.shuffle import AGAIN, Deliveries
+from textmill.pipelines.runners.shuffle import AGAIN, DeliveryReport
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of
@@ -86,7 +86,7 @@ class BlockReport:
     rejects: Rejects = field(default_factory=Rejects)
     digests: tuple[tuple[str, int, int, str], ...] = ()
     forgotten: Mapping[str, int] = field(default_factory=dict)
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    deliveries: DeliveryReport = field(default_factory=DeliveryReport)
 
     @classmethod
     def of(cls, documents: Documents, /, *, refused: Iterable[Reject] = (), **others: Any) -> Self:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from textmill.pipelines.host.imports import leave_out_pandas
-from textmill.pipelines.host.s3_flags import take_s3_flags
 from textmill.pipelines.runners.launch import check_arguments, check_runner, with_beam
 from textmill.pipelines.runners.result import Result, Say
-from textmill.schemas.commands.entry import import_later, want_addresses
+from textmill.pipelines.runtime.imports import block_pandas
+from textmill.pipelines.runtime.s3_flags import take_s3_flags
+from textmill.schemas.commands.entry import import_later, require_address_space
 from textmill.schemas.commands.flag_file import read_config
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.options import Given, parse_known
@@ -80,14 +80,14 @@ class Builder:
         """
 
         def check(arguments: list[str], names: Iterable[str]) -> None:
-            want_addresses(self.gigabytes, self.name)
+            require_address_space(self.gigabytes, self.name)
             refuse_cleaning(arguments, self.name)
             check_arguments(arguments, names)
 
         argv, of_file = read_config(argv, self.name, self.kinds)
         given = {**of_file, **(given or {})}
         options, beam = self.parse_own(argv, self.help, self.options, given, check_others=check)
-        want_addresses(self.gigabytes, self.name)
+        require_address_space(self.gigabytes, self.name)
         if not options.preflight:
             check_runner(beam)
         return options, beam
@@ -95,7 +95,7 @@ class Builder:
     def start(self, options: Any, beam_arguments: list[str], say: Say) -> Result[Any] | None:
         """Builds or finds the output; None if the options request a plan or a check only."""
         take_s3_flags(beam_arguments)
-        leave_out_pandas()
+        block_pandas()
         if options.preflight:
             with_beam()
             self.preflight(options, beam_arguments, say=say)

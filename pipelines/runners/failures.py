@@ -4,7 +4,7 @@ import re
 
 import grpc
 
-from textmill.schemas.commands.entry import shortage_of
+from textmill.schemas.commands.entry import out_of_memory_error
 from textmill.schemas.errors import DataError, TextmillError
 
 _WHILE = re.compile(r" \[while running '[^']*'\]")  # what Beam adds to a worker's message
@@ -32,7 +32,7 @@ def explain_failure(error: BaseException, job_server: str = "") -> BaseException
             "lost: nothing was published, even if the cluster continues the job for a while; start "
             "the job server and run the same command again"
         )
-    if short := shortage_of(error):
+    if short := out_of_memory_error(error):
         return short
     messages = re.findall(r"(?:DataError|UsageError|FieldError): (.*)", text)
     if messages:

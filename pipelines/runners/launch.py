@@ -6,8 +6,8 @@ import logging
 import os
 from collections.abc import Iterable
 
-from textmill.pipelines.host.imports import NOT_LOCAL, leave_out
 from textmill.pipelines.runners.runner_flags import runner_flags
+from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import flag
 
@@ -97,7 +97,7 @@ def with_beam(*, clouds: bool = False):  # a module, whose type is inferred
     root.setLevel(logging.CRITICAL)  # Beam's import logs warnings to the root
     gc.disable()  # modules contain no garbage; searching them would take 0.7 s
     try:
-        with leave_out(*() if clouds else NOT_LOCAL):
+        with block_imports(*() if clouds else NOT_LOCAL):
             # Beam takes up to a second, and help or a finished output do not need it.
             from textmill.pipelines.runners import beam_run
     finally:

@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.compression import is_compressed
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.readers.formats.table import FORMATS
 from textmill.pipelines.readers.sources import Block, Source, read_block
 from textmill.pipelines.readers.stored import Part
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import TextmillError
 
 _PLACE_BYTES = 256 << 10

@@ -40,7 +40,7 @@ NO_VALUES = np.zeros((0, 3), np.uint64)
 _KEY_BITS = 40  # of a tally's key; the upper bits number the shuffle
 
 
-def tally(values: Iterable[tuple[int, bytes | pa.Buffer]]) -> np.ndarray:
+def count_and_hash(values: Iterable[tuple[int, bytes | pa.Buffer]]) -> np.ndarray:
     """The tally of keys and values."""
     rows = [(key, 1, xxhash.xxh3_64_intdigest(value)) for key, value in values]
     return add_tallies([np.array(rows, np.uint64).reshape(-1, 3)])
@@ -56,7 +56,7 @@ def add_tallies(tallies: Iterable[np.ndarray]) -> np.ndarray:
     return total
 
 
-class Outbox:
+class ShuffleWriter:
     """Batches of a bundle, collected by key before they are sent.
 
     Attributes:
@@ -82,7 +82,7 @@ class Outbox:
             self.bytes += batch.nbytes
 
     def take(self) -> list[tuple[int, pa.RecordBatch]]:
-        """Empties the outbox; returns one joined batch per key."""
+        """Empties the writer; returns one joined batch per key."""
         joined = [
             (key, batches[0] if len(batches) == 1 else pa.concat_batches(batches))
             for key, batches in self._batches.items()
@@ -91,13 +91,15 @@ class Outbox:
         return joined
 
     def send(self) -> list[tuple[int, bytes | Pointer]]:
-        """Empties the outbox; returns values for the shuffle, several per key if it is large."""
+        """Empties the writer; returns values for the shuffle, several per key if it is large."""
         taken = self.take()
         if self._shuffle_by == "runner":
             taken = [(key, part) for key, batch in taken for part in _cut(batch)]
         keys = [key for key, _ in taken]
         streams = [to_buffer(batch) for _, batch in taken]
-        self.sent = add_tallies([self.sent, _tally(self._shuffle, zip(keys, streams, strict=True))])
+        self.sent = add_tallies(
+            [self.sent, _count_in_shuffle(self._shuffle, zip(keys, streams, strict=True))]
+        )
         if self._shuffle_by == "runner" or not streams:
             return [(key, stream.to_pybytes()) for key, stream in zip(keys, streams, strict=True)]
         with disk_errors(os.path.join(self._scratch, "example batches")):
@@ -115,7 +117,7 @@ def receive(
 ) -> tuple[list[bytes], np.ndarray]:
     """The streams received for a key, and their tally; empty values only create the key."""
     streams = [load(value) for value in values if value]
-    return streams, _tally(shuffle, ((key, stream) for stream in streams))
+    return streams, _count_in_shuffle(shuffle, ((key, stream) for stream in streams))
 
 
 def keyed_type(shuffle_by: str) -> Any:
@@ -131,12 +133,12 @@ def place_of_key(key: int) -> tuple[int, int]:
     return key >> _KEY_BITS, key & ((1 << _KEY_BITS) - 1)
 
 
-def _tally(shuffle: int, keyed: Iterable[tuple[int, bytes | pa.Buffer]]) -> np.ndarray:
-    return tally((shuffle << _KEY_BITS | key, value) for key, value in keyed)
+def _count_in_shuffle(shuffle: int, keyed: Iterable[tuple[int, bytes | pa.Buffer]]) -> np.ndarray:
+    return count_and_hash((shuffle << _KEY_BITS | key, value) for key, value in keyed)
 
 
 @dataclass(frozen=True)
-class Deliveries:
+class DeliveryReport:
     """The blocks that bundles read, and the tallies of the values they sent and received."""
 
     blocks: tuple[int, ...] = ()
@@ -144,17 +146,17 @@ class Deliveries:
     received: np.ndarray = field(default_factory=lambda: NO_VALUES, compare=False)
 
     @staticmethod
-    def sum(parts: "Iterable[Deliveries]") -> "Deliveries":
+    def sum(parts: "Iterable[DeliveryReport]") -> "DeliveryReport":
         """Adds up the reports of several bundles."""
         parts = list(parts)
-        return Deliveries(
+        return DeliveryReport(
             tuple(block for part in parts for block in part.blocks),
             add_tallies(part.sent for part in parts),
             add_tallies(part.received for part in parts),
         )
 
 
-class Placed(Protocol):
+class NamedBlock(Protocol):
     """A block that errors can name."""
 
     @property
@@ -164,8 +166,8 @@ class Placed(Protocol):
 
 
 def check_deliveries(
-    found: Deliveries,
-    plan: Callable[[], Sequence[Placed]],
+    found: DeliveryReport,
+    plan: Callable[[], Sequence[NamedBlock]],
     blocks: int,
     name: Callable[[int], str],
 ) -> None:

@@ -1,6 +1,6 @@
 """The Beam steps that commands share, their wiring, and their counters.
 
-A step that sends puts batches by key into the outboxes of numbered shuffles. Once per bundle it
+A step that sends puts batches by key into the writers of numbered shuffles. Once per bundle it
 reports what it sent, received and counted, so that the last step can prove that nothing was lost.
 
 Counters are Beam metrics in the namespace "textmill". Runners show them during the job (Dataflow in
@@ -24,7 +24,7 @@ from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.readers.sources import Block, read_block, read_blocks
 from textmill.pipelines.runners.block_run import ALL, J
 from textmill.pipelines.runners.console import Journal
-from textmill.pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
+from textmill.pipelines.runners.shuffle import DeliveryReport, ShuffleWriter, keyed_type, receive
 from textmill.pipelines.writers.scratch import Pointer
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.files import object_store
@@ -82,19 +82,19 @@ class SendingStep(Step[J]):
     REPORT: ClassVar[Any]
 
     def start_bundle(self) -> None:
-        """Starts empty outboxes and an empty report for this bundle."""
-        self._outboxes: dict[int, Outbox] = {}
+        """Starts without writers and an empty report for this bundle."""
+        self._writers: dict[int, ShuffleWriter] = {}
         self._reports: list[Any] = []
 
     def finish_bundle(self) -> Iterator:
         """Sends the remaining batches, and then the report of the bundle."""
         for output in self.send(only_full=False):
             yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
-        for outbox in self._outboxes.values():
-            self.report(deliveries=Deliveries(sent=outbox.sent))
+        for writer in self._writers.values():
+            self.report(deliveries=DeliveryReport(sent=writer.sent))
         report = GlobalWindows.windowed_value((ALL, self.REPORT.sum(self._reports)))
         yield TaggedOutput(_REPORTS, report)
-        del self._outboxes, self._reports
+        del self._writers, self._reports
 
     def report(self, **fields: Any) -> None:
         """Adds to the report of the bundle."""
@@ -105,16 +105,16 @@ class SendingStep(Step[J]):
         self._reports.append(report)
 
     def put(self, shuffle: int, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Puts batches, by key, into the outbox of a shuffle."""
-        if shuffle not in self._outboxes:
-            self._outboxes[shuffle] = Outbox(self._job.shuffle_by, self._job.scratch, shuffle)
-        self._outboxes[shuffle].add(batches)
+        """Puts batches, by key, into the writer of a shuffle."""
+        if shuffle not in self._writers:
+            self._writers[shuffle] = ShuffleWriter(self._job.shuffle_by, self._job.scratch, shuffle)
+        self._writers[shuffle].add(batches)
 
     def send(self, *, only_full: bool = True) -> Iterator[TaggedOutput]:
-        """Yields values for the shuffles, by default of full outboxes only."""
-        for shuffle, outbox in self._outboxes.items():
-            if outbox.is_full or not only_full:
-                for keyed in outbox.send():
+        """Yields values for the shuffles, by default of full writers only."""
+        for shuffle, writer in self._writers.items():
+            if writer.is_full or not only_full:
+                for keyed in writer.send():
                     yield TaggedOutput(tag_of(shuffle), keyed)
 
 
@@ -137,7 +137,7 @@ class KeyedStep(SendingStep[J], ABC):
         check_turn(self._job.staging, self._job.run)
         key, values = keyed[0], list(keyed[1])
         streams, received = receive(key, values, self._receives)
-        self.report(deliveries=Deliveries(received=received))
+        self.report(deliveries=DeliveryReport(received=received))
         self.count_markers(key, values.count(b""))
         del values
         with self._journal.phase(self.phase, self._job.keys):
@@ -151,7 +151,7 @@ class KeyedStep(SendingStep[J], ABC):
 
     @abstractmethod
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Puts batches into outboxes; yields whenever full ones may be sent."""
+        """Puts batches into writers; yields whenever full ones may be sent."""
 
     def count_markers(self, key: int, number: int) -> None:
         """Reports the number of empty values that created a key, in steps that count them."""

@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 
-from textmill.pipelines.host.imports import NOT_LOCAL, leave_out, leave_out_pandas
 from textmill.pipelines.runners.runner_flags import LAUNCHER
+from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports, block_pandas
 from textmill.schemas.commands.entry import leave_at_once
 
 
@@ -30,11 +30,11 @@ def end_with(launcher: int) -> None:
 
 if __name__ == "__main__":
     end_with(int(os.environ[LAUNCHER]))
-    with leave_out(*NOT_LOCAL, "IPython"):
+    with block_imports(*NOT_LOCAL, "IPython"):
         from apache_beam.runners.worker import sdk_worker_main
 
         from textmill.pipelines.runners.beam_sampler import sample_often
-    leave_out_pandas()
+    block_pandas()
     sample_often()
     sdk_worker_main.main(sys.argv)
     leave_at_once(0)

@@ -14,14 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents, Reject, count_reasons
 from textmill.pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
-from textmill.pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, Kept, without_repeats
+from textmill.pipelines.rows.example_batch import (
+    COPIES,
+    MARK,
+    ExampleBatch,
+    KeptExamples,
+    without_repeats,
+)
 from textmill.pipelines.rows.masking import GAMMA, mix
 from textmill.pipelines.rows.packing import Packing, RowLayout, pack
 from textmill.pipelines.rows.ragged import Ragged, join_slices, ranges
 from textmill.pipelines.rows.routing import Routes, joint_digests
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
 from textmill.schemas.format.drops import mark_of, total_counts
 from textmill.schemas.format.features import is_training, segment_name, token_dtype
@@ -151,7 +157,7 @@ class RowMaker:
     task: Task
     finish: Finish
 
-    def make(self, kept: Kept, split: str) -> "Shard":
+    def make(self, kept: KeptExamples, split: str) -> "Shard":
         """Packs all examples of one shard of a split."""
         segments = self.task.segments(kept.examples, self.schema)
         method = self.task.packing_of(split, self.schema)
@@ -194,7 +200,7 @@ class RowMaker:
             labels=dict(zip(classes, labels, strict=True)) if classes else {},
         )
 
-    def _keys(self, kept: Kept, segments: Segments, packing: Packing) -> np.ndarray:
+    def _keys(self, kept: KeptExamples, segments: Segments, packing: Packing) -> np.ndarray:
         """A hash of the seed and of each row's first token's position in its example: uint64 [R].
 
         After deduplication no two rows begin at the same position of the same example.
@@ -227,7 +233,7 @@ class Shard:
     """
 
     maker: RowMaker
-    kept: Kept
+    kept: KeptExamples
     segments: Segments
     packing: Packing
     keys_R: np.ndarray
@@ -341,7 +347,7 @@ class Shard:
         }
 
 
-def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
+def evaluation_of(kept: KeptExamples) -> tuple[EvaluationLine, ...]:
     """The documents' lines of evaluation.jsonl, if the task writes any."""
     if "evaluation" not in kept.examples.batch.schema.names:
         return ()

@@ -14,7 +14,7 @@ from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.runners.block_run import ALL
 from textmill.pipelines.runners.console import Journal
-from textmill.pipelines.runners.shuffle import Deliveries, keyed_type, receive
+from textmill.pipelines.runners.shuffle import DeliveryReport, keyed_type, receive
 from textmill.pipelines.runners.steps import (
     BlockStep,
     SendingStep,
@@ -71,7 +71,7 @@ class RouteBlock(BlockStep[Job], SendingStep[Job]):
             count_read(statistics)
             counts = {"statistics": statistics, "forgotten": forgotten}
             self.add(SetReport.of(documents, refused=routed.rejects, **counts))
-        self.report(deliveries=Deliveries(blocks=(block.index,)))
+        self.report(deliveries=DeliveryReport(blocks=(block.index,)))
 
 
 class WriteShard(beam.DoFn):
@@ -116,7 +116,7 @@ class WriteShard(beam.DoFn):
             files=files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=written.token_counts,
-            deliveries=Deliveries(received=received),
+            deliveries=DeliveryReport(received=received),
         )
         yield ALL, report
 

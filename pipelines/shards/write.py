@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from textmill.pipelines.rows.example_batch import Kept
+from textmill.pipelines.rows.example_batch import KeptExamples
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.shards.job import Job
 from textmill.pipelines.shards.steps import RowMaker, Shard
@@ -35,7 +35,9 @@ class Written:
     is_kept: bool = False
 
 
-def write_shard(job: Job, maker: RowMaker, name: str, split: str, kept: Kept | None) -> Written:
+def write_shard(
+    job: Job, maker: RowMaker, name: str, split: str, kept: KeptExamples | None
+) -> Written:
     """Reuses the shard that an earlier run finished, or makes it.
 
     Args:

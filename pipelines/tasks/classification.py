@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.evaluation import evaluation_lines
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged, join_slices
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.tasks.class_names import ClassNames
 from textmill.pipelines.tasks.task import (
     Columns,

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.evaluation import evaluation_lines
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged, join_slices, ranges
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.tasks.questions import (
     EVERY,
     FIRST,

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.ragged import Ragged, ranges
 from textmill.pipelines.rows.text_bytes import character_begins, utf8_bytes
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.tasks.token_spans import token_ends, token_span
 from textmill.schemas.errors import FieldError
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.masking import GAMMA, mix, share_of
 from textmill.pipelines.rows.ragged import Ragged, cut, join_slices, ranges
+from textmill.pipelines.runtime.compiled import entry, inner
 from textmill.pipelines.tasks.task import (
     MOST_PROBLEMS,
     Columns,

@@ -12,7 +12,12 @@ import pyarrow as pa
 
 from textmill.pipelines.readers.sources import read_blocks
 from textmill.pipelines.runners.block_run import ALL
-from textmill.pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
+from textmill.pipelines.runners.shuffle import (
+    DeliveryReport,
+    add_tallies,
+    check_deliveries,
+    count_and_hash,
+)
 from textmill.pipelines.tokenizer import histogram
 from textmill.pipelines.tokenizer.fertility import add_samples
 from textmill.pipelines.tokenizer.output import (
@@ -42,14 +47,14 @@ def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, byte
 
     def tallied() -> Iterator[bytes]:
         for part in parts:
-            received.append(tally([(key, part)]))
+            received.append(count_and_hash([(key, part)]))
             yield part
 
     if key == SAMPLE_KEY:
         total = add_samples(tallied())
     else:
         total = histogram.to_bytes(add_counts(map(histogram.from_bytes, tallied())))
-    return ALL, (key, Read(deliveries=Deliveries(received=add_tallies(received))), total)
+    return ALL, (key, Read(deliveries=DeliveryReport(received=add_tallies(received))), total)
 
 
 def write_files(parts: Iterable[tuple[int, Read, bytes]], job: CountJob) -> Iterator[str]:

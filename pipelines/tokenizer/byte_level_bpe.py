@@ -17,7 +17,7 @@ from textmill.pipelines.encoding.reference import (
     processors,
 )
 from textmill.pipelines.rows.text_bytes import utf8_bytes
-from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
+from textmill.pipelines.tokenizer.histogram import Histogram, PreTokenization
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_words
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.special_roles import add_special_tokens
@@ -104,7 +104,7 @@ def tokenizer_of(
     return tokenizer
 
 
-def _pre_tokenizer(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
+def _pre_tokenizer(cutting: PreTokenization) -> pre_tokenizers.PreTokenizer:
     """The pre-tokenizer that cuts text in this way, as in published tokenizers.
 
     ByteLevel puts a space before each piece that it receives, not before each document. With

@@ -5,7 +5,7 @@ from typing import Any
 
 from textmill.pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
 from textmill.pipelines.encoding.patterns import name_of
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.tasks.chat_template import read_chat_template
 from textmill.pipelines.tasks.chat_turns import find_turn_ends
 from textmill.pipelines.tokenizer.histogram import Histogram

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS
-from textmill.pipelines.host.imports import parquet, pc
+from textmill.pipelines.runtime.imports import parquet, pc
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.typed_json import from_json, parse_json
@@ -34,7 +34,7 @@ _REMEDY = f"give the histogram.parquet of an earlier run, or the text itself wit
 
 
 @dataclass(frozen=True)
-class Cutting:
+class PreTokenization:
     """The steps that turn a document into words, in this order.
 
     Attributes:
@@ -74,7 +74,7 @@ class Origin:
       format_version: the version of the file format.
     """
 
-    cutting: Cutting
+    cutting: PreTokenization
     documents: int
     bytes: int
     normalized_bytes: int

@@ -52,7 +52,7 @@ import numpy as np
 from numba import types
 
 from textmill.pipelines.encoding.word_slots import prefetch
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner
 
 LARGE = 2**31  # from this number of symbols on, positions take 64 bits
 ROWS = 1 << 16  # of a table at first, a power of 2: tables grow

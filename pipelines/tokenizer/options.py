@@ -24,7 +24,7 @@ from textmill.pipelines.readers.corpus_files import corpus_parameters
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.files import expand_lists
 from textmill.pipelines.readers.sources import Source
-from textmill.pipelines.tokenizer.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
+from textmill.pipelines.tokenizer.histogram import NO_NORMALIZER, NORMALIZERS, PreTokenization
 from textmill.pipelines.tokenizer.values import Normalizers, Pattern
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
@@ -313,11 +313,11 @@ class TokenizerOptions:
         }
 
     @cached_property
-    def cutting(self) -> Cutting:
+    def cutting(self) -> PreTokenization:
         """How documents are cut into words, where no histogram decides it."""
         own = self.bpe
         pattern = own.pattern.regex if own.pattern else MODELS[self.model].pattern
-        return Cutting(pattern, str(own.normalizer or NO_NORMALIZER), own.add_prefix_space)
+        return PreTokenization(pattern, str(own.normalizer or NO_NORMALIZER), own.add_prefix_space)
 
     @cached_property
     def source(self) -> Source:

@@ -8,7 +8,7 @@ from typing import Any
 from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.tokenizer.fertility import FileGroups
-from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
+from textmill.pipelines.tokenizer.histogram import Histogram, PreTokenization
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 from textmill.schemas.errors import DataError, flag
 from textmill.schemas.format.metadata import Inputs
@@ -34,7 +34,7 @@ class CountJob(BlockJob):
       groups: how files form groups without --group_field.
     """
 
-    cutting: Cutting
+    cutting: PreTokenization
     filter: str
     max_rejects: int
     groups: FileGroups = FileGroups()

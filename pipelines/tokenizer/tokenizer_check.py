@@ -26,7 +26,7 @@ def check_tokenizer(directory: str, *, follow_links: bool = False) -> Findings:
         found, due = LoadedTokenizer(info.read(TOKENIZER)).vocab_size, info.report.vocab_size
         if found != due:
             findings.problems.append(f"{TOKENIZER} has {found:,} tokens, but {REPORT} {due:,}")
-        with info.borrow(HISTOGRAM) as path:
+        with info.open_temporarily(HISTOGRAM) as path:
             words = read_histogram(path).counts.num_rows
         if words != info.report.distinct_words:
             findings.problems.append(

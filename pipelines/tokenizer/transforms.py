@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.console import Journal
-from textmill.pipelines.runners.shuffle import Deliveries, tally
+from textmill.pipelines.runners.shuffle import DeliveryReport, count_and_hash
 from textmill.pipelines.runners.steps import BlockStep, spread_blocks
 from textmill.pipelines.tokenizer import histogram
 from textmill.pipelines.tokenizer.adding import READ_KEY, SAMPLE_KEY, add_up, write_files
@@ -55,13 +55,13 @@ class CountBlocks(BlockStep[CountJob]):
             }
             self._read.append(Read.of(chosen.documents, **counts))
             self._sample.add(columns[0], group if len(columns.schema) == 1 else columns[1])
-        self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
+        self._read.append(Read(deliveries=DeliveryReport(blocks=(block.index,))))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Emits the counts of the bundle, its sample, and then its report."""
         tables = ((bucket, histogram.to_bytes(t)) for bucket, t in self._counts.buckets())
         for keyed in chain(tables, [(SAMPLE_KEY, self._sample.to_bytes())]):
-            self._read.append(Read(deliveries=Deliveries(sent=tally([keyed]))))
+            self._read.append(Read(deliveries=DeliveryReport(sent=count_and_hash([keyed]))))
             yield GlobalWindows.windowed_value(keyed)
         yield GlobalWindows.windowed_value((READ_KEY, Read.sum(self._read)))
         del self._counts, self._sample, self._read

@@ -1,7 +1,7 @@
 """Counts the words of documents, in a compiled loop.
 
-A word is a piece of text that the splitting pattern cuts (see `Cutting`), as raw bytes: `it's a
-dog` has the words `it`, `'s`, ` a` and ` dog`. `histogram` defines tables of counts.
+A word is a piece of text that the splitting pattern cuts (see `PreTokenization`), as raw bytes:
+`it's a dog` has the words `it`, `'s`, ` a` and ` dog`. `histogram` defines tables of counts.
 
 During counting, words are in a hash table with three numbers per slot: the key of the word, see
 `word_slots`, and its count. The loop stops if a table is full; its caller then makes a larger one.
@@ -36,10 +36,10 @@ from textmill.pipelines.encoding.word_slots import (
     prefetch,
     short_hash,
 )
-from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
 from textmill.pipelines.rows.ragged import grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
-from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
+from textmill.pipelines.runtime.compiled import entry, inner, overlapping_eights
+from textmill.pipelines.tokenizer.histogram import SCHEMA, PreTokenization, array_bytes
 from textmill.pipelines.tokenizer.uncompiled_patterns import count_by_tokenizers
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
@@ -207,7 +207,7 @@ class WordCounter:
         self._missed = np.empty(0, np.int64)
         self._at = np.zeros(2, np.int64)
 
-    def count(self, text: pa.LargeStringArray, cutting: Cutting) -> int:
+    def count(self, text: pa.LargeStringArray, cutting: PreTokenization) -> int:
         """Adds the words of some documents.
 
         Args:

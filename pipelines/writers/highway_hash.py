@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry, inner, intrinsic
+from textmill.pipelines.runtime.compiled import entry, inner, intrinsic
 
 _AT_ONCE = 8
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)

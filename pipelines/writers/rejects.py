@@ -14,8 +14,8 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Reject
+from textmill.pipelines.runtime.imports import pc
 from textmill.pipelines.writers.scratch import Pointer, load, write_scratch
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, as_flags, flag

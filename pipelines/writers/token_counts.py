@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from textmill.pipelines.host.compiled import entry
+from textmill.pipelines.runtime.compiled import entry
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.agreement import TOKEN_COUNTS as TOKEN_COUNTS

@@ -106,7 +106,7 @@ def leave_at_once(code: int) -> None:
 
 def correctable(error: Exception) -> TextmillError | None:
     """The error to report for a user's mistake, a full disk or short memory; None for a defect."""
-    short = shortage_of(error)
+    short = out_of_memory_error(error)
     if short is not None:
         return short
     if _MANY_FILES in str(error) and not isinstance(error, (OSError, TextmillError)):
@@ -133,7 +133,7 @@ def _end(error: Exception) -> NoReturn:
         say(f"error: {known}", sys.stderr)
     # Threads without memory may hang, and standard output cannot be flushed.
     is_stdout = isinstance(error, OSError) and error.filename == _STDOUT
-    if shortage_of(error) or isinstance(error, LeftRunningError) or is_stdout:
+    if out_of_memory_error(error) or isinstance(error, LeftRunningError) or is_stdout:
         leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
 
@@ -241,7 +241,7 @@ def import_later(name: str) -> Callable[..., Any]:
     return lambda *args, **named: find(import_module(module))(*args, **named)
 
 
-def want_addresses(gigabytes: float, what: str) -> None:
+def require_address_space(gigabytes: float, what: str) -> None:
     """Refuses to start if the process may not have as many addresses as it needs.
 
     Args:
@@ -260,7 +260,7 @@ def want_addresses(gigabytes: float, what: str) -> None:
         )
 
 
-def shortage_of(error: BaseException | None) -> DataError | None:
+def out_of_memory_error(error: BaseException | None) -> DataError | None:
     """The error to report if memory ran short; None if the exception has another cause."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:  # one may be raised from itself

@@ -166,9 +166,9 @@ class FinishedDirectory(OutputDirectory):
         """
         return self.files.fetch(path)
 
-    def borrow(self, path: str) -> ContextManager[str]:
+    def open_temporarily(self, path: str) -> ContextManager[str]:
         """Like `locate` for one pass: a downloaded file is not kept."""
-        return self.files.borrow(path)
+        return self.files.open_temporarily(path)
 
     def read(self, name: str) -> bytes:
         """Reads a file other than shards, and compares its sha256 with the manifest.
@@ -185,7 +185,7 @@ class FinishedDirectory(OutputDirectory):
           DataError: a file differs, or is missing.
         """
         for file in self.manifest.files:
-            with self.borrow(file.path) as path:
+            with self.open_temporarily(file.path) as path:
                 check_unchanged(path, file)
 
     def lists(self, name: str) -> bool:

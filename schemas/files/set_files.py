@@ -3,7 +3,7 @@
     files = open_files("gs://bucket/set", Cache("/disk/cache", gigabytes=50))
     files.fetch("schema.json")          # its path on this machine
     files.prefetch([...])               # in the background, in this order
-    with files.borrow("train-00000-of-00004.tfrecord") as path: ...     # not kept
+    with files.open_temporarily("train-00000-of-00004.tfrecord") as path: ...  # not kept
 
 Textmill compares a download with the manifest's size and sha256 before it gets its final name in
 the cache, and again when another run uses it. An interrupted download is resumed, also by another
@@ -192,7 +192,7 @@ class LocalFiles:
         return True
 
     @contextmanager
-    def borrow(self, path: str) -> Iterator[str]:
+    def open_temporarily(self, path: str) -> Iterator[str]:
         """The path of a file of the dataset."""
         yield self.fetch(path)
 
@@ -324,7 +324,7 @@ class CachedFiles:
         return self._good.issuperset(paths)
 
     @contextmanager
-    def borrow(self, path: str) -> Iterator[str]:
+    def open_temporarily(self, path: str) -> Iterator[str]:
         """Downloads a file for the duration of the block, without using room in the cache.
 
         Raises:
@@ -495,7 +495,7 @@ def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
     """
     for file in files.manifest.files:
         if file.path == name:
-            with nullcontext(files.fetch(name)) if keep else files.borrow(name) as path:
+            with nullcontext(files.fetch(name)) if keep else files.open_temporarily(name) as path:
                 content = read_bounded(path)
                 if hashlib.sha256(content).hexdigest() != file.sha256:
                     raise changed(path)

@@ -23,7 +23,7 @@ from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.input_options import InputFlags
 from textmill.pipelines.readers.sources import plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import join, keep, to_stream
-from textmill.pipelines.runners.shuffle import Outbox
+from textmill.pipelines.runners.shuffle import ShuffleWriter
 from textmill.pipelines.shards.options import BuildOptions, SplitFlags
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RowMaker, route_examples
@@ -71,7 +71,7 @@ class Maker:
         source = type(source)((str(path),), "line", roles=source.roles)
         by_route: dict[int, list[bytes]] = defaultdict(list)
         for block in plan_blocks(source):
-            held = Outbox("runner", "")
+            held = ShuffleWriter("runner", "")
             for documents in read_block(block, source):
                 task, schema = self._options.settings, self._schema
                 routed = route_examples(documents, task, self._tokenizer, schema, "")

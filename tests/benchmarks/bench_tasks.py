@@ -25,7 +25,7 @@ from tests.benchmarks.measure import (
     versions,
 )
 
-QUESTIONS_A_MEGABYTE = 1200  # with their contexts
+QUESTIONS_PER_MEGABYTE = 1200  # with their contexts
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Task:
 
 
 def _write_questions(path: Path, megabytes: float) -> int:
-    return write_questions(path, int(megabytes * QUESTIONS_A_MEGABYTE))
+    return write_questions(path, int(megabytes * QUESTIONS_PER_MEGABYTE))
 
 
 TASKS = {

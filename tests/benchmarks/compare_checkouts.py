@@ -65,8 +65,8 @@ class Options:
 class Speed(NamedTuple):
     """How fast a run was."""
 
-    tokens_a_second: float
-    seconds_a_step: float
+    tokens_per_second: float
+    seconds_per_step: float
 
 
 def main(argv: list[str]) -> None:
@@ -92,9 +92,10 @@ def _compare_checkouts(options: Options, checkouts: Mapping[str, Path], scratch:
         }
         found = alternated(contestants, options.rounds)
         before, now = (
-            statistics.median(speed.tokens_a_second for speed in found[name]) for name in checkouts
+            statistics.median(speed.tokens_per_second for speed in found[name])
+            for name in checkouts
         )
-        seconds = statistics.median(speed.seconds_a_step for speed in found["now"])
+        seconds = statistics.median(speed.seconds_per_step for speed in found["now"])
         row = (trainer.name, figure(before), figure(now), f"{now / before:.3f}")
         print(f"| {' | '.join(row)} | {seconds * 1e3:.0f} ms |", flush=True)
 

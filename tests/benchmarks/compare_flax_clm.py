@@ -33,7 +33,7 @@ from textmill.trainers.flags.command_line import command, make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
-from textmill.trainers.models.weights import fresh, to_published
+from textmill.trainers.models.weights import init_weights, to_published
 from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM
 from textmill.trainers.on_flax.generation import Sampling, generator, row_keys
 from textmill.trainers.on_flax.layers import graph_of, to_params
@@ -149,7 +149,7 @@ def _train_theirs(options: Comparison) -> Result:
         config = plan_model(flags, shards.schema).config
         settings = config.to_json(shards.schema.special_ids)
         write_directory(
-            str(first), settings, to_published(fresh(config, flags.compute.seed), config)
+            str(first), settings, to_published(init_weights(config, flags.compute.seed), config)
         )
     model, losses, seconds = open_model(str(first)), [], []
     loop = PlainLoop(model, steps=options.steps, learning_rate=options.learning_rate)
@@ -162,7 +162,7 @@ def _train_theirs(options: Comparison) -> Result:
         seconds.append(time.perf_counter() - began)
         if step % 50 == 0:
             print(f"PyTorch: step {step}/{options.steps}  loss {losses[-1]:.4f}", flush=True)
-    measured = perplexity(model, shards.in_order("validation", batch_size=32))
+    measured = perplexity(model, shards.sequential_batches("validation", batch_size=32))
     return Result(losses, measured, float(np.median(seconds)))
 
 

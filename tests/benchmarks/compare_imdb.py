@@ -193,7 +193,7 @@ def train_torch(options: Comparison, directory: Path, first: Path) -> dict[str, 
     model.eval()
     found, labels = [], []
     with torch.no_grad():
-        for batch in shards.in_order("validation", batch_size=options.batch_size):
+        for batch in shards.sequential_batches("validation", batch_size=options.batch_size):
             real = batch["row_weights"] > 0
             found.append(logits(batch).numpy()[real])
             labels.append(batch["label"][real])

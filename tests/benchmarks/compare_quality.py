@@ -23,7 +23,7 @@ from tests.benchmarks.corpora import unpacked
 from tests.benchmarks.measure import run_command
 from tests.tools.places import ROOT
 from textmill.pipelines.corpus.filters import Filters, papers, rules_of
-from textmill.pipelines.corpus.rules.rule import Judged, Rule
+from textmill.pipelines.corpus.rules.rule import Rule, RuleResult
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def english_documents() -> Iterator[str]:
             yield "\n\n".join(contexts)
 
 
-def measure(rule: Rule, text: pa.LargeStringArray) -> tuple[Seconds, Judged]:
+def measure(rule: Rule, text: pa.LargeStringArray) -> tuple[Seconds, RuleResult]:
     """A rule's verdicts; twice, since loops are compiled at first."""
     rule.judge(text.slice(0, 10))
     return timed(lambda: rule.judge(text))

@@ -65,15 +65,15 @@ class Corpus:
 class Rates:
     """What was measured on one core."""
 
-    block_ms_a_megabyte: float = 22.0
+    block_ms_per_megabyte: float = 22.0
     """CPU, from raw text to example batches."""
-    shard_ms_a_megabyte: float = 12.0
+    shard_ms_per_megabyte: float = 12.0
     """CPU, from example batches to a verified shard, by text."""
     element_us: float = ELEMENT_SECONDS * 1e6
     """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
     element_bytes: int = ELEMENT_BYTES
     """Of an element beside its documents' tokens and hashes."""
-    count_ms_a_megabyte: float = 15.0
+    count_ms_per_megabyte: float = 15.0
     """CPU, of counting words for a tokenizer."""
     start_seconds: float = 4.0
     """Imports and engines of a worker."""
@@ -137,9 +137,9 @@ def costs(corpus: Corpus, rates: Rates) -> Costs:
         key_bytes=shuffle_bytes * part * largest,
         key_memory=SHARD_TIMES * text * part * largest,
         seconds={
-            "blocks": text / 1e9 * rates.block_ms_a_megabyte,
+            "blocks": text / 1e9 * rates.block_ms_per_megabyte,
             "elements": elements * rates.element_us / 1e6,
-            "shards": text / 1e9 * rates.shard_ms_a_megabyte,
+            "shards": text / 1e9 * rates.shard_ms_per_megabyte,
             "start": rates.start_seconds * corpus.workers,
         },
     )
@@ -170,12 +170,12 @@ class Near:
     """Of a signature."""
     word_bytes: float = 6.0
     """Of a word, with its space."""
-    sign_ms_a_megabyte: float = 7.5
+    sign_ms_per_megabyte: float = 7.5
     """CPU, from text to members of buckets, and their pairs."""
-    set_ms_a_megabyte: float = 20.0
+    set_ms_per_megabyte: float = 20.0
     """CPU, from text that is read again to verified pairs, of documents that met a candidate: 9 are
     measured, for sets; the rest is assumed."""
-    read_ms_a_megabyte: float = 2.5
+    read_ms_per_megabyte: float = 2.5
     """CPU, to read text again."""
 
 
@@ -230,9 +230,9 @@ def near_costs(corpus: Corpus, near: Near, rates: Rates) -> NearCosts:
         hot_bytes=documents * near.hottest * MEMBER.itemsize,
         rest_bytes=0.1 * pairs * EDGE.itemsize,
         seconds={
-            "signing": text * near.sign_ms_a_megabyte,
-            "reading again": text * near.read_ms_a_megabyte,
-            "sets": text * near.met * near.set_ms_a_megabyte,
+            "signing": text * near.sign_ms_per_megabyte,
+            "reading again": text * near.read_ms_per_megabyte,
+            "sets": text * near.met * near.set_ms_per_megabyte,
             "elements": elements * rates.element_us / 1e6,
         },
     )
@@ -252,9 +252,9 @@ class Scale:
     """Mean."""
     document_spread: float = 0.8
     """Standard deviation of the documents' bytes, in means."""
-    tokens_a_byte: float = 0.265
+    tokens_per_byte: float = 0.265
     """Of text."""
-    row_bytes_a_token: float = 5.2
+    row_bytes_per_token: float = 5.2
     """On disk: a row of 128 tokens takes 660 bytes."""
     rates: tyro.conf.OmitArgPrefixes[Rates] = Rates()
     """Measured."""
@@ -268,14 +268,16 @@ def figures(scale: Scale) -> dict[str, str]:
     corpus = Corpus(
         text_bytes=text,
         documents=text / scale.document_bytes,
-        tokens=text * scale.tokens_a_byte,
+        tokens=text * scale.tokens_per_byte,
         shards=scale.num_shards or _shards_chosen(int(text)),
         workers=scale.workers,
         spread=scale.document_spread,
     )
     taken, shards = costs(corpus, scale.rates), corpus.shards
-    a_shard = corpus.documents / shards
-    drawn_routes, drawn_largest = simulated(taken.together, a_shard, scale.document_spread, shards)
+    per_shard = corpus.documents / shards
+    drawn_routes, drawn_largest = simulated(
+        taken.together, per_shard, scale.document_spread, shards
+    )
     total = sum(taken.seconds.values())
     parts = ", ".join(f"{name} {part / total:.0%}" for name, part in taken.seconds.items())
     return {
@@ -287,7 +289,7 @@ def figures(scale: Scale) -> dict[str, str]:
         "bytes of the shuffle": f"{taken.shuffle_bytes / 1e12:.2f} TB, of which "
         f"{taken.token_bytes / 1e12:.2f} are tokens",
         "memory a key": f"{SHARD_TIMES * text / shards / 1e6:,.0f} MB while its shard is written",
-        "bytes of the set": f"{text * scale.tokens_a_byte * scale.row_bytes_a_token / 1e12:.1f} TB",
+        "bytes of the set": f"{corpus.tokens * scale.row_bytes_per_token / 1e12:.1f} TB",
         "CPU hours": f"{taken.cpu_hours:,.0f} ({parts})",
         "hours on all workers": f"{taken.cpu_hours / scale.workers:.2f}",
     }
@@ -297,7 +299,7 @@ def near_figures(scale: Scale) -> dict[str, str]:
     """What --near_duplicates adds, in words."""
     text = scale.terabytes * 1e12
     documents = text / scale.document_bytes
-    corpus = Corpus(text, documents, text * scale.tokens_a_byte, 1, scale.workers)
+    corpus = Corpus(text, documents, text * scale.tokens_per_byte, 1, scale.workers)
     taken = near_costs(corpus, scale.near, scale.rates)
     total = sum(taken.seconds.values())
     parts = ", ".join(f"{name} {part / total:.0%}" for name, part in taken.seconds.items())
@@ -314,12 +316,12 @@ def near_figures(scale: Scale) -> dict[str, str]:
 
 
 def simulated(
-    together: float, a_shard: float, spread: float, shards: int, seed: int = 0
+    together: float, per_shard: float, spread: float, shards: int, seed: int = 0
 ) -> tuple[float, float]:
     """The same two numbers, drawn."""
     random = np.random.default_rng(seed)
     hit = [len(np.unique(random.integers(0, shards, round(together)))) for _ in range(_DRAWN)]
-    counts = random.poisson(a_shard, shards)
+    counts = random.poisson(per_shard, shards)
     sizes = random.gamma(np.maximum(counts, 1) / spread**2, spread**2) * (counts > 0)
     return float(np.mean(hit)), float(sizes.max() / sizes.mean())
 

@@ -24,7 +24,7 @@ from textmill.trainers.data.window_order import WINDOW_PIECES, WindowOrder
 from textmill.trainers.flax_mlm import main as flax_mlm
 
 PIECES, PIECE_ROWS, SHARDS = 9600, 250, 8
-TOPICS, TOPIC_IDS, ROWS, ROWS_A_PIECE, BATCH = 10, 20, 19_200, 25, 32
+TOPICS, TOPIC_IDS, ROWS, ROWS_PER_PIECE, BATCH = 10, 20, 19_200, 25, 32
 
 
 def describe(rows: np.ndarray) -> dict[str, float]:
@@ -81,7 +81,7 @@ def measure_training(seeds: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "set"
         stride = mlm_schema(vocab_size=5 + TOPICS * TOPIC_IDS).codec().stride
-        pieces.PIECE_BYTES = ROWS_A_PIECE * stride
+        pieces.PIECE_BYTES = ROWS_PER_PIECE * stride
         _write_topics(directory)
         for seed in range(seeds):
             for order, found in losses.items():

@@ -31,7 +31,7 @@ def test_verify_accepts_what_was_written(name, capsys):
 
 def test_trainers_read_the_dataset():
     shards = ShardSet(str(KEPT / "clm"))
-    [rows] = shards.in_order("train", batch_size=shards.rows("train"))
+    [rows] = shards.sequential_batches("train", batch_size=shards.rows("train"))
     assert rows["input_ids"].shape == (shards.rows("train"), 32)
     tokenizer = Tokenizer.from_file(str(KEPT / "clm" / "tokenizer.json"))
     texts = [tokenizer.decode(row) for row in rows["input_ids"].tolist()]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from textmill.schemas.format.features import positions_from_segments
-from textmill.trainers.data.adapters import one_segment_a_row
+from textmill.trainers.data.adapters import one_segment_per_row
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.metrics.attention import (
     AttentionReport,
@@ -35,8 +35,8 @@ class _Inputs(AttentionRows):
         columns = self.batch.items()
         targets = {n.removeprefix(TARGET): c for n, c in columns if n.startswith(TARGET)}
         inputs = {n: c for n, c in columns if not n.startswith(TARGET)}
-        alone = {TARGET + n: c for n, c in one_segment_a_row(targets, wanted).items()}
-        return {**one_segment_a_row(inputs, wanted), **alone}
+        alone = {TARGET + n: c for n, c in one_segment_per_row(targets, wanted).items()}
+        return {**one_segment_per_row(inputs, wanted), **alone}
 
 
 class _Across(_Inputs):

@@ -33,8 +33,8 @@ PACKAGES = (
     textmill.schemas,
 )
 ALONE = (
-    "textmill.pipelines.corpus.english.cutting",
-    "textmill.pipelines.corpus.english.measures",
+    "textmill.pipelines.corpus.english.tokenizer",
+    "textmill.pipelines.corpus.english.metrics",
     "textmill.trainers.metrics.squad_scores",
 )
 # The standard library's own parser of patterns.

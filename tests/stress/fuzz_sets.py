@@ -126,7 +126,7 @@ def read_shard_set(directory: str, output: str) -> str:
     """The metadata, and an epoch of every split."""
     shards, rows = ShardSet(directory), hashlib.sha256()
     for split in shards.splits:
-        for batch in shards.in_order(split, batch_size=16):
+        for batch in shards.sequential_batches(split, batch_size=16):
             for name in sorted(batch):
                 rows.update(name.encode() + batch[name].tobytes())
     metadata = f"{shards.schema} {shards.stats} {shards.splits}"

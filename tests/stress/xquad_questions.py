@@ -20,8 +20,8 @@ import pyarrow as pa
 import tyro
 
 from tests.stress.planted_questions import WAYS, spell_otherwise
-from textmill.pipelines.corpus.decontamination.gram_index import index_targets
 from textmill.pipelines.corpus.decontamination.matches import Finder
+from textmill.pipelines.corpus.decontamination.ngram_index import index_targets
 from textmill.pipelines.corpus.decontamination.target_texts import read_targets
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.schemas.commands.entry import run_entry

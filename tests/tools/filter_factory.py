@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english.cutting import english_words
+from textmill.pipelines.corpus.english.tokenizer import english_words
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.readers.documents import Documents, Role, batch_of
 

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from tests.tools.places import ROOT
 from textmill.pipelines import build_corpus
-from textmill.pipelines.corpus.filters import in_order
+from textmill.pipelines.corpus.filters import sort_reasons
 from textmill.pipelines.demo import write_documents
 from textmill.schemas.format.drops import spaced
 
@@ -51,7 +51,7 @@ def funnel_of_run(folder: Path) -> tuple[int, list[Step]]:
     build_corpus.main([f"--input={raw}", f"--output={corpus}", *shlex.split(FLAGS)])
     funnel = json.loads((corpus / "stats.json").read_text(encoding="utf-8"))["funnel"]
     left, steps = funnel["documents"], []
-    for reason in in_order(funnel["removed"]):
+    for reason in sort_reasons(funnel["removed"]):
         removed = funnel["removed"][reason]["documents"]
         left -= removed
         steps.append(Step(spaced(reason), removed, left))

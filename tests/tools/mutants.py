@@ -234,7 +234,7 @@ def _write_alike(module: Path, source: str) -> None:
     """Writes a module of the same size and time whatever the source, and removes its bytecode.
 
     numba keeps machine code while size and time stay, and a changed loop has another name (see
-    `pipelines.host.compiled`): so it alone is compiled again.
+    `pipelines.runtime.compiled`): so it alone is compiled again.
     """
     module.write_bytes(f"{source}\n#".encode().ljust(1 << 17, b"#"))
     os.utime(module, (0, 0))

@@ -63,7 +63,7 @@ class _Compute(ComputeFlags):
     """How a step is computed."""
 
     batch_size: int = 4
-    steps_a_call: int = 1
+    steps_per_call: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class NumpyProgram(Program):
         """Takes the plan, and where to note what is asked."""
         flags = plan.flags
         assert isinstance(flags.compute, _Compute)
-        self.steps_a_call = flags.compute.steps_a_call
-        self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
+        self.steps_per_call = flags.compute.steps_per_call
+        self.steps = -(-plan.steps // self.steps_per_call) * self.steps_per_call
         self.evaluation_rows, self.description = (
             flags.compute.batch_size,
             "numpy on the CPU, float32",
@@ -145,7 +145,7 @@ class NumpyProgram(Program):
         self._diary.note("train", step)
         assert self._is_trained and step == self._done
         size, found = self._flags.compute.batch_size, []
-        for index in range(self.steps_a_call):
+        for index in range(self.steps_per_call):
             part = slice(index * size, (index + 1) * size)
             with np.errstate(all="ignore"):  # what is no number is the loop's to see
                 found.append(self._step({name: rows[part] for name, rows in placed.items()}))

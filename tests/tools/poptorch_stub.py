@@ -234,13 +234,13 @@ class Executor:
         torch.manual_seed(self.rng_state[0] * 1_000_003 + self.rng_state[1])
         self.rng_state = [self.rng_state[0], self.rng_state[1] + 1]
         self.device.train()
-        a_step = len(parts) // self.steps
+        per_step = len(parts) // self.steps
         losses = []
-        for start in range(0, len(parts), a_step):
+        for start in range(0, len(parts), per_step):
             self.twin.zero_grad()
-            for part in parts[start : start + a_step]:
+            for part in parts[start : start + per_step]:
                 losses.append(self.device(*part))
-                (losses[-1] / a_step).backward()
+                (losses[-1] / per_step).backward()
             limit = self.optimizer.settings["max_grad_norm"]
             torch.nn.utils.clip_grad_norm_(self.device.parameters(), limit)
             self.twin.step()

@@ -37,7 +37,7 @@ class Tool:
 
 
 def numpy_batches(directory: str, split: str) -> Columns:
-    batches = list(ShardSet(directory).in_order(split, batch_size=BATCH))
+    batches = list(ShardSet(directory).sequential_batches(split, batch_size=BATCH))
     real = np.concatenate([batch.pop("row_weights") for batch in batches]) == 1
     columns = _joined({k: b[k] for k in b if k not in ("row_index", "epoch")} for b in batches)
     return {name: values[real] for name, values in columns.items()}
@@ -195,7 +195,7 @@ def json_lines(directory: str, split: str) -> Columns:
 
 
 TOOLS = (
-    Tool("numpy", "ShardSet(DIR).in_order(split)", numpy_batches),
+    Tool("numpy", "ShardSet(DIR).sequential_batches(split)", numpy_batches),
     Tool("tensorflow-datasets", "builder_from_directory(DIR).as_data_source", tfds_data_source),
     Tool("tensorflow-datasets", "builder_from_directory(DIR).as_dataset", tfds_dataset),
     Tool("tensorflow", "TFRecordDataset, spec of features.json", tf_data_features_json),

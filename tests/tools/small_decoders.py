@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from textmill.trainers.models.model_config import ModelConfig
-from textmill.trainers.models.weights import fresh
+from textmill.trainers.models.weights import init_weights
 
 SIZES: Any = dict(vocab_size=60, max_positions=40, layers=2, hidden_size=32, heads=4)
 LLAMA: Any = dict(**SIZES, intermediate_size=48, kv_heads=2, head_size=10)
@@ -33,5 +33,5 @@ CONFIGS = {
 
 def large_weights(config: ModelConfig, seed: int = 3) -> dict[str, np.ndarray]:
     """Weights ten times as large as fresh ones: each token changes what comes next."""
-    weights = fresh(config, seed)
+    weights = init_weights(config, seed)
     return {name: value * 10 if value.ndim > 1 else value for name, value in weights.items()}

@@ -52,7 +52,7 @@ def seen(monkeypatch) -> dict[int, np.ndarray]:
     recorded, train = {}, NumpyProgram.train
 
     def record(self, placed, step):
-        for number, ids in enumerate(np.split(placed["input_ids"], self.steps_a_call), 1):
+        for number, ids in enumerate(np.split(placed["input_ids"], self.steps_per_call), 1):
             recorded[step + number] = ids
         return train(self, placed, step)
 
@@ -118,7 +118,7 @@ RUNS = {
     "epochs": ("{web}", {"steps": 12}),
     "mixture": ("{web}:0.6,{code}:0.4", {"seed": 3}),
     "stages": ("{web},{code},math={numbers}", {"stages": STAGES}),
-    "calls": ("{code}", {"steps": 10, "steps_a_call": 2, "checkpoint_every": 4}),
+    "calls": ("{code}", {"steps": 10, "steps_per_call": 2, "checkpoint_every": 4}),
 }
 
 

@@ -68,7 +68,7 @@ def segments_of(segment_ids_BxL: np.ndarray) -> list[tuple[int, int]]:
     ]
 
 
-def one_segment_a_row(batch: Batch, segments: list[tuple[int, int]] | None = None) -> Batch:
+def one_segment_per_row(batch: Batch, segments: list[tuple[int, int]] | None = None) -> Batch:
     """Rows of one segment each, which starts at position 0 and is padded with zeros.
 
     Args:

@@ -21,8 +21,8 @@ from textmill.trainers.data.stages import Stages
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
-_BYTES_A_READ = 2 << 20  # since a read costs as much as a hundred rows
-_ROWS_AN_ORDER = 8192  # since computing an order costs as much as a thousand rows
+_BYTES_PER_READ = 2 << 20  # since a read costs as much as a hundred rows
+_ROWS_PER_ORDER = 8192  # since computing an order costs as much as a thousand rows
 
 
 class RowDocument(NamedTuple):
@@ -171,14 +171,14 @@ class BatchReader(ABC):
         """
 
     @abstractmethod
-    def tokens_a_row(self, split: str) -> float:
+    def mean_tokens_per_row(self, split: str) -> float:
         """Tokens without padding in a row of `batches`, on average."""
 
     def rows_of_tokens(self, split: str, tokens: Fraction) -> Fraction:
         """The rows of `batches` that hold so many tokens, on average."""
-        return tokens / Fraction(self.tokens_a_row(split) or 1.0)
+        return tokens / Fraction(self.mean_tokens_per_row(split) or 1.0)
 
-    def fetching(self, split: str) -> bool:
+    def needs_download(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
         return False
 
@@ -187,9 +187,9 @@ class BatchReader(ABC):
         return []
 
     @property
-    def rows_a_read(self) -> int:
+    def rows_per_read(self) -> int:
         """Number of rows for one efficient read, which may make several batches."""
-        return max(1, _BYTES_A_READ // sum(feature.bytes for feature in self.schema.features))
+        return max(1, _BYTES_PER_READ // sum(feature.bytes for feature in self.schema.features))
 
     def batches(
         self,
@@ -224,7 +224,7 @@ class BatchReader(ABC):
         last = None if stop_step is None else stop_step * batch_size
 
         def orders() -> Iterator[tuple[np.ndarray, Batch]]:
-            width = max(1, _ROWS_AN_ORDER // share) * stride
+            width = max(1, _ROWS_PER_ORDER // share) * stride
             for start in itertools.count(start_step, width):
                 stop = start + width if stop_step is None else min(start + width, stop_step)
                 if start >= stop:
@@ -240,7 +240,7 @@ class BatchReader(ABC):
                     position = int(steps[start // share]) * batch_size
                     self.fetch_ahead(split, position, last, seed=seed)
                     # While files are being fetched, a batch waits for its own rows only.
-                    count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
+                    count = 1 if self.needs_download(split) else max(1, self.rows_per_read // share)
                     some = _slice(order, start, start + count * share)
                     yield dict(self.read(split, some["row_index"]), **some)
                     start += count * share
@@ -254,7 +254,7 @@ class BatchReader(ABC):
 
         return batches()
 
-    def in_order(
+    def sequential_batches(
         self,
         split: str,
         *,
@@ -270,7 +270,7 @@ class BatchReader(ABC):
         (uint8) is 1 for rows of the split and 0 for those, whose `row_index` is the last row's.
         """
         share, first = self._share(split, batch_size, process_index, process_count)
-        rows = self._rows_in_order(split, most)
+        rows = self._sequential_rows(split, most)
 
         def read() -> Iterator[Batch]:
             for start in range(0, rows, batch_size):
@@ -291,11 +291,13 @@ class BatchReader(ABC):
 
         return read_ahead(read(), prefetch)
 
-    def count_in_order(self, split: str, *, batch_size: int, most: int | None = None) -> int:
-        """The number of batches of `in_order`."""
-        return -(-self._rows_in_order(split, most) // batch_size)
+    def count_sequential_batches(
+        self, split: str, *, batch_size: int, most: int | None = None
+    ) -> int:
+        """The number of batches of `sequential_batches`."""
+        return -(-self._sequential_rows(split, most) // batch_size)
 
-    def _rows_in_order(self, split: str, most: int | None) -> int:
+    def _sequential_rows(self, split: str, most: int | None) -> int:
         return min(self.rows(split), sys.maxsize if most is None else most)
 
     def split(self, name: str, *, seed: int | None = None, count: int | None = None) -> SplitRows:
@@ -390,7 +392,7 @@ class SplitRows:
 
     def __iter__(self) -> Iterator[Batch]:
         """All rows in order, many with one read."""
-        step = self._reader.rows_a_read
+        step = self._reader.rows_per_read
         for start in range(0, self._rows, step):
             if self._seed is None:
                 self._reader.fetch_ahead(self._split, start, self._rows, seed=None)

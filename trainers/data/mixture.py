@@ -47,8 +47,8 @@ Part = TypeVar("Part", bound=BatchReader)
 class Mixture(BatchReader, Generic[Part]):
     """Datasets with shares of the rows, which a training loop reads like one.
 
-    A split is the concatenation of that split of all datasets that have it; `in_order` reads one
-    dataset after another, and `batches` by their shares.
+    A split is the concatenation of that split of all datasets that have it;
+    `sequential_batches` reads one dataset after another, and `batches` reads them by their shares.
 
     Attributes:
       parts: the datasets.
@@ -146,10 +146,10 @@ class Mixture(BatchReader, Generic[Part]):
             names = [self.names[index] for index in indices]
             return dict(zip(indices, shares_of(names, asked)))
 
-        def tokens_a_step(stage: MixtureStage) -> Fraction:
+        def tokens_per_step(stage: MixtureStage) -> Fraction:
             return batch_size * self._mean_of(row_shares(stage), split)
 
-        in_steps = stages.in_steps(tokens_a_step, steps=steps, tokens=tokens)
+        in_steps = stages.in_steps(tokens_per_step, steps=steps, tokens=tokens)
         mixture = copy.copy(self)
         mixture.stages = in_steps
         mixture._course = Course(
@@ -175,9 +175,11 @@ class Mixture(BatchReader, Generic[Part]):
         """Rows of a split, summed over the datasets."""
         return int(self._ends(split)[-1])
 
-    def tokens_a_row(self, split: str) -> float:
+    def mean_tokens_per_row(self, split: str) -> float:
         """That of each dataset by its share; of the last stage, which is the endless one."""
-        counts = [part.tokens_a_row(split) if split in part.splits else 0.0 for part in self.parts]
+        counts = [
+            part.mean_tokens_per_row(split) if split in part.splits else 0.0 for part in self.parts
+        ]
         shares = self._shares.stages[-1].shares
         return sum(float(share) * counts[index] for index, share in shares.items())
 
@@ -209,9 +211,9 @@ class Mixture(BatchReader, Generic[Part]):
             for index, part in enumerate(self.parts)
         ]
 
-    def fetching(self, split: str) -> bool:
+    def needs_download(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
-        return any(split in part.splits and part.fetching(split) for part in self.parts)
+        return any(split in part.splits and part.needs_download(split) for part in self.parts)
 
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
         """Rows by their index in the concatenated split."""
@@ -309,10 +311,10 @@ class Mixture(BatchReader, Generic[Part]):
                 found[index] += count
         return found
 
-    def in_order(
+    def sequential_batches(
         self, split: str, *, prefetch: int = 2, **batches: Any
     ) -> Generator[Batch, None, None]:
-        """As `BatchReader.in_order`, with `set_index`; `most` is of each dataset.
+        """As `BatchReader.sequential_batches`, with `set_index`; `most` is of each dataset.
 
         No batch has rows of two datasets: the last batch of each is padded.
         """
@@ -322,16 +324,20 @@ class Mixture(BatchReader, Generic[Part]):
             for index, part in enumerate(self.parts):
                 if not self._rows_of(part, split):
                     continue
-                for batch in part.in_order(split, prefetch=0, **batches):
+                for batch in part.sequential_batches(split, prefetch=0, **batches):
                     row_index = batch["row_index"] + (ends[index] - part.rows(split))
                     yield dict(batch, row_index=row_index, set_index=np.full_like(row_index, index))
 
         return read_ahead(read(), prefetch)
 
-    def count_in_order(self, split: str, *, batch_size: int, most: int | None = None) -> int:
-        """The number of batches of `in_order`."""
+    def count_sequential_batches(
+        self, split: str, *, batch_size: int, most: int | None = None
+    ) -> int:
+        """The number of batches of `sequential_batches`."""
         parts = [part for part in self.parts if split in part.splits]
-        return sum(part.count_in_order(split, batch_size=batch_size, most=most) for part in parts)
+        return sum(
+            part.count_sequential_batches(split, batch_size=batch_size, most=most) for part in parts
+        )
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> list[str]:
         """How often a run reads each dataset: a line each, or a table of stages."""
@@ -394,7 +400,7 @@ class Mixture(BatchReader, Generic[Part]):
 
     def _mean(self, index: int, split: str) -> Fraction:
         """Tokens of a row of a dataset, above 0."""
-        return Fraction(self.parts[index].tokens_a_row(split) or 1.0)
+        return Fraction(self.parts[index].mean_tokens_per_row(split) or 1.0)
 
     def _mean_of(self, shares: Mapping[int, Fraction], split: str) -> Fraction:
         return sum((share * self._mean(i, split) for i, share in shares.items()), Fraction(0))

@@ -9,7 +9,7 @@
         batch["input_ids"]                    # uint16 [32, L]; the features of the task
         batch["row_index"], batch["epoch"]    # int64 [32]; the row's index in the split, its epoch
 
-    for batch in shards.in_order("validation", batch_size=32):
+    for batch in shards.sequential_batches("validation", batch_size=32):
         batch["row_weights"]                  # uint8 [32]; 0 for the padding rows of the last batch
 
     shards.split("train")[0]["input_ids"]     # uint16 [L]; a dataset for PyTorch, grain, ...
@@ -234,11 +234,11 @@ class ShardSet(BatchReader):
         """Local path of a file such as "tokenizer.json"; a DataError if it cannot be fetched."""
         return self._info.locate(path)
 
-    def tokens_a_row(self, split: str) -> float:
+    def mean_tokens_per_row(self, split: str) -> float:
         """Those of stats.json: the split's `tokens_in_rows` by its `rows`."""
         return self.stats.split(split).tokens_in_rows / max(1, self.rows(split))
 
-    def fetching(self, split: str) -> bool:
+    def needs_download(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
         self._shards(split)
         return not (self._is_streamed or self._files.all_here(self._paths[split]))

@@ -162,7 +162,7 @@ class Stages:
 
     def in_steps(
         self,
-        tokens_a_step: Callable[[MixtureStage], Fraction],
+        tokens_per_step: Callable[[MixtureStage], Fraction],
         *,
         steps: int | None = None,
         tokens: float | None = None,
@@ -170,7 +170,7 @@ class Stages:
         """The same stages with starts in steps: the first step with the amount done before it.
 
         Args:
-          tokens_a_step: tokens of a step of a stage, on average.
+          tokens_per_step: tokens of a step of a stage, on average.
           steps: of the run, if they are given.
           tokens: of the run, if they are given instead.
 
@@ -188,16 +188,16 @@ class Stages:
                 else:
                     amount, unit = amount * steps, "steps"
             if found:
-                a_step = tokens_a_step(found[-1])
+                step_tokens = tokens_per_step(found[-1])
                 if unit == "tokens":
-                    amount = start + (amount - done) / a_step
+                    amount = start + (amount - done) / step_tokens
                 after = math.ceil(amount)
                 if after <= start:
                     raise UsageError(
                         f"{flag('stages', self)}: a stage at {stage.start} (step {max(after, 0):,})"
                         f" follows one at step {start:,}: starts must ascend"
                     )
-                done += (after - start) * a_step
+                done += (after - start) * step_tokens
                 start = after
             found.append(MixtureStage(str(start), stage.shares))
         return Stages(tuple(found))

@@ -21,7 +21,7 @@ import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.format.features import positions_from_segments, unmask
-from textmill.trainers.data.adapters import one_segment_a_row, segments_of
+from textmill.trainers.data.adapters import one_segment_per_row, segments_of
 from textmill.trainers.data.batches import Batch, BatchReader
 
 EARLIER, LATER = "an earlier segment of the row", "a later segment of the row"
@@ -197,7 +197,7 @@ class AttentionRows:
 
     def alone(self, segments: list[tuple[int, int]]) -> Batch:
         """A row for each of these segments, which holds nothing else."""
-        return one_segment_a_row(self.batch, segments)
+        return one_segment_per_row(self.batch, segments)
 
     def run(self, batch: Batch) -> np.ndarray:
         """Logits as float64 [B, L, C]; those of a row are repeated for each of its tokens."""

@@ -26,7 +26,12 @@ from textmill.trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weigh
 from textmill.trainers.models.hf_files import Tensors, read_directory
 from textmill.trainers.models.model_config import ModelConfig, with_dropout
 from textmill.trainers.models.rope import Rope
-from textmill.trainers.models.weights import check_published, fresh, from_published, keep_own_layer
+from textmill.trainers.models.weights import (
+    check_published,
+    from_published,
+    init_weights,
+    keep_own_layer,
+)
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).
@@ -102,7 +107,7 @@ class PlannedModel(NamedTuple):
     def first_weights(self, seed: int) -> tuple[Weights, list[str]]:
         """Weights before the first step, and notes on them."""
         if self.tensors is None:
-            return fresh(self.config, seed), []
+            return init_weights(self.config, seed), []
         where = flag("init_from", self.init_from)
         weights, notes = from_published(self.tensors, self.config, seed=seed, where=where)
         return weights, [*self.notes, *notes]

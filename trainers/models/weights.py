@@ -1,6 +1,6 @@
 """Weights of a model: new, from and to Hugging Face's format, from and to a framework's layout.
 
-    weights = fresh(config, seed=0)                   # "layers.0.qkv.weight": float32 [3H, H]
+    weights = init_weights(config, seed=0)            # "layers.0.qkv.weight": float32 [3H, H]
     weights, notes = from_published(tensors, config, seed=0, where="--init_from=DIR")
     tensors = to_published(weights, config)           # a state dict of transformers
     kernels = to_layout(weights, config, FLAX)        # "layers.0.qkv.kernel": [H, 3H]
@@ -38,16 +38,16 @@ def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return {f"{m.ours}.{leaf}": shape for m in config.modules for leaf, shape in m.leaves.items()}
 
 
-def fresh(config: ModelConfig, seed: int) -> Weights:
+def init_weights(config: ModelConfig, seed: int) -> Weights:
     """Initial weights: normal random numbers, zero biases, norms that are the identity."""
     return {
-        f"{module.ours}.{leaf}": _fresh(module, leaf, shape, seed)
+        f"{module.ours}.{leaf}": _init_weight(module, leaf, shape, seed)
         for module in config.modules
         for leaf, shape in module.leaves.items()
     }
 
 
-def _fresh(module: Module, leaf: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+def _init_weight(module: Module, leaf: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     constant = LEAVES[module.kind][leaf]
     if constant is not NORMAL:
         return np.full(shape, constant, np.float32)
@@ -79,7 +79,7 @@ def from_published(
     for module in config.modules:
         for leaf, shape in module.leaves.items():
             if module.part in new:
-                weights[f"{module.ours}.{leaf}"] = _fresh(module, leaf, shape, seed)
+                weights[f"{module.ours}.{leaf}"] = _init_weight(module, leaf, shape, seed)
                 continue
             stored = [names[f"{theirs}.{leaf}"] for theirs in module.theirs]
             parts = [_read_finite(tensors, name, where) for name in stored]
@@ -90,7 +90,7 @@ def from_published(
                         f"the vocabulary grows from {len(value):,} tokens to the dataset's "
                         f"{shape[0]:,}: new embeddings start near the mean of the old ones"
                     )
-                value = grow_rows(value, shape[0], seed=seed)
+                value = resize_embeddings(value, shape[0], seed=seed)
             weights[f"{module.ours}.{leaf}"] = np.ascontiguousarray(value, np.float32)
     return weights, notes
 
@@ -249,7 +249,7 @@ def _new_parts(present: Mapping[str, tuple[int, ...]], modules: list[Module]) ->
     return new
 
 
-def grow_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
+def resize_embeddings(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
     """Embeddings for a vocabulary that grew: f32 [old rows, ...] -> [rows, ...].
 
     New rows follow the old ones. They are normal random numbers with the mean and a tenth of the

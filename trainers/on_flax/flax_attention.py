@@ -140,7 +140,7 @@ def _allowed(context: Context, rule: MaskRule, tokens: int) -> jax.Array:
     return is_same & (segments != 0)[:, None] & rule.allows(index_M[:, None] - index_M)
 
 
-def attend_by_blocks(
+def blockwise_attention(
     queries_BxLxNxD: jax.Array,
     keys_BxLxKxD: jax.Array,
     values_BxLxKxD: jax.Array,
@@ -362,7 +362,7 @@ def by_splash(
 
 
 KINDS: Mapping[str, Callable[..., jax.Array]] = {
-    "blockwise": attend_by_blocks,
+    "blockwise": blockwise_attention,
     "cudnn": by_cudnn,
     "splash": by_splash,
 }

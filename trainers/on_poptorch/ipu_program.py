@@ -54,8 +54,8 @@ class IpuProgram(Program):
         self._compute = compute
         _check_calls(plan.flags, compute.device_iterations, class_weights)
         self._placement = placement = place_on_ipus(compute, layers=plan.model.layers)
-        self.steps_a_call = placement.device_iterations
-        self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
+        self.steps_per_call = placement.device_iterations
+        self.steps = -(-plan.steps // self.steps_per_call) * self.steps_per_call
         self.evaluation_rows, self.description = placement.call_rows, placement.description
         mark_loss = functools.partial(poptorch.identity_loss, reduction="none")
         self.module = Classifier(plan.model, mark_loss)
@@ -169,7 +169,7 @@ class IpuProgram(Program):
             group["lr"] = rate
         training.setOptimizer(self._optimizer)
         losses = training(*placed)  # of every microbatch, step by step
-        of_steps = losses.float().reshape(self.steps_a_call, -1).mean(dim=1).tolist()
+        of_steps = losses.float().reshape(self.steps_per_call, -1).mean(dim=1).tolist()
         rows = float(self._placement.batch_size)
         steps = [{"loss": loss, "counted": rows, "learning_rate": rate} for loss in of_steps]
         return lambda: steps
@@ -209,13 +209,13 @@ class IpuProgram(Program):
         return program
 
 
-def _check_calls(flags: RunFlags, a_call: int, class_weights: Sequence[float]) -> None:
+def _check_calls(flags: RunFlags, steps_per_call: int, class_weights: Sequence[float]) -> None:
     """Refuses flags that do not fit whole calls of equally weighted microbatches."""
     for name in ("steps", "stop_after", "evaluate_every", "checkpoint_every"):
         value = getattr(flags.length, name)
-        if value is not None and value % a_call:
+        if value is not None and value % steps_per_call:
             raise UsageError(
-                f"{flag(name, value)} is not a multiple of {flag('device_iterations', a_call)}, "
+                f"{flag(name, value)} is not a multiple of {flag('device_iterations', steps_per_call)}, "
                 "the steps of one call of the IPUs: give a multiple"
             )
     if any(weight != 1.0 for weight in class_weights):

@@ -27,9 +27,9 @@ def evaluate(
     """
     split = data.validation_split
     size: Any = {"batch_size": program.evaluation_rows, "most": data.evaluation_rows}
-    count = shards.count_in_order(split, **size)
+    count = shards.count_sequential_batches(split, **size)
     share: Any = {"process_index": processes.index, "process_count": processes.count}
-    batches = shards.in_order(split, **size, **share, prefetch=0)
+    batches = shards.sequential_batches(split, **size, **share, prefetch=0)
     before: tuple[Batch, Callable[[], Arrays]] | None = None
     began = time.monotonic()
     with closing(put_ahead(program, batches)) as calls:

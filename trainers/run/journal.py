@@ -189,9 +189,9 @@ class Rates:
 
     def _since(self, then: float, steps: int, tokens: float, waited: float) -> Rate:
         seconds = max(self._history[-1][0] - then, 1e-9)
-        steps_a_second = (self._steps - steps) / seconds
+        steps_per_second = (self._steps - steps) / seconds
         return Rate(
-            steps_a_second, (self._tokens - tokens) / seconds, (self._waited - waited) / seconds
+            steps_per_second, (self._tokens - tokens) / seconds, (self._waited - waited) / seconds
         )
 
 

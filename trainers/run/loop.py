@@ -20,7 +20,7 @@ from textmill.trainers.run.journal import ProgressLine
 from textmill.trainers.run.metric_sinks import open_metrics
 from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.processes import ALONE, Processes
-from textmill.trainers.run.program import STOP, Placed, Program, put_ahead
+from textmill.trainers.run.program import STOP, PlacedBatch, Program, put_ahead
 from textmill.trainers.run.resume import find_start
 from textmill.trainers.run.saving import Saving
 from textmill.trainers.run.step_reports import StepReports, are_finite, losses_in, stop_at
@@ -64,8 +64,8 @@ class Loop:
         self._evaluates = plan.evaluates(shards)
         self.checkpoints, self.line, self.processes = checkpoints, line, processes
         stop = plan.flags.length.stop_after or program.steps
-        calls = -(-stop // program.steps_a_call)  # whole ones
-        self.stop = min(program.steps, calls * program.steps_a_call)
+        calls = -(-stop // program.steps_per_call)  # whole ones
+        self.stop = min(program.steps, calls * program.steps_per_call)
         self.interruption, self._agreed = Interruption(), 0
         program.asked_to_stop = lambda: self.interruption.signal or 0
 
@@ -145,15 +145,15 @@ class Loop:
         patience = self.flags.task.patience
         return patience is not None and self.progress.without_better >= patience
 
-    def _train_calls(self) -> Generator[Placed, None, None]:
+    def _train_calls(self) -> Generator[PlacedBatch, None, None]:
         # The rows of D steps are one call: steps s * D to s * D + D - 1 in the same order.
-        a_call = self.program.steps_a_call
+        steps_per_call = self.program.steps_per_call
         batches = self.shards.batches(
             self.train_split,
-            batch_size=self.batch_size * a_call,
+            batch_size=self.batch_size * steps_per_call,
             seed=self.flags.compute.seed,
-            start_step=self.start // a_call,
-            stop_step=self.stop // a_call,
+            start_step=self.start // steps_per_call,
+            stop_step=self.stop // steps_per_call,
             process_index=self.processes.index,
             process_count=self.processes.count,
             prefetch=0,
@@ -174,7 +174,7 @@ class Loop:
                     self._report(running)
                 running = _Running(progress.step, rows, read)
                 self.saving.advance()
-                progress.step += self.program.steps_a_call
+                progress.step += self.program.steps_per_call
                 every, is_last = self.flags.length.checkpoint_every, progress.step >= self.stop
                 is_saved = progress.step % every == 0 and not is_last
                 if not (is_saved or self._is_evaluated_now()):

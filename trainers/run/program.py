@@ -18,14 +18,14 @@ from textmill.trainers.run.tensors import Arrays, Snapshot
 # Among the results of steps and evaluations: the number of a signal, and tokens without padding.
 STOP, TOKENS = "stop", "tokens"
 _AHEAD = 2  # calls whose rows are on the devices in advance
-Placed = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
+PlacedBatch = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
 
 
 class Program(ABC):
     """A model on its devices with its optimizer; weights are named as in `trainers.models`."""
 
-    steps: int  # of the whole schedule, a multiple of `steps_a_call`
-    steps_a_call: int = 1  # optimizer steps of one call of `train`
+    steps: int  # of the whole schedule, a multiple of `steps_per_call`
+    steps_per_call: int = 1  # optimizer steps of one call of `train`
     evaluation_rows: int  # of one call of `evaluate`
     description: str  # devices and precision, one line
     devices: int = 1
@@ -52,7 +52,7 @@ class Program(ABC):
 
     @abstractmethod
     def train(self, placed: Any, step: int) -> Callable[[], list[dict[str, float]]]:
-        """Starts the `steps_a_call` steps after `step` and does not wait.
+        """Starts the `steps_per_call` steps after `step` and does not wait.
 
         The returned function waits and returns for each step `loss`, `learning_rate`, `counted`
         (what the loss is the mean over) and others such as `gradient_norm`. With several processes
@@ -85,6 +85,6 @@ class Program(ABC):
         raise TypeError(f"{type(self).__name__} writes no files of its own")
 
 
-def put_ahead(program: Program, batches: Iterator[Batch]) -> Generator[Placed, None, None]:
+def put_ahead(program: Program, batches: Iterator[Batch]) -> Generator[PlacedBatch, None, None]:
     """Puts batches on the devices in a thread of its own, some calls in advance."""
     return read_ahead(((rows, program.put(rows)) for rows in batches), _AHEAD)

@@ -39,10 +39,10 @@ def find_start(
       DataError: the checkpoint cannot be read, or it is between the steps of a call of the program.
     """
     step = processes.share(lambda: checkpoints.latest)
-    if step % program.steps_a_call:
+    if step % program.steps_per_call:
         raise DataError(
             f"the newest checkpoint is after step {step}, not a multiple of "
-            f"{flag('device_iterations', program.steps_a_call)}: give a divisor of {step}"
+            f"{flag('device_iterations', program.steps_per_call)}: give a divisor of {step}"
         )
     if not step:
         if plan.flags.files.resume:

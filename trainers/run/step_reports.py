@@ -89,16 +89,16 @@ class StepReports:
 
     def _speeds(self, rate: Rate) -> dict[str, float]:
         """The speed in metrics.jsonl; `mfu` is the share of the devices' peak that is used."""
-        a_device = rate.tokens / self._program.devices
+        per_device = rate.tokens / self._program.devices
         speeds = {
             "seconds_per_step": round(1 / rate.steps, 6),
             "tokens_per_second": round(rate.tokens, 1),
-            "tokens_per_second_per_device": round(a_device, 1),
+            "tokens_per_second_per_device": round(per_device, 1),
             "flops_per_token": self._flops,
             "waiting": round(rate.waiting, 4),
         }
         if self._program.peak is not None:
-            speeds["mfu"] = round(a_device * self._flops / self._program.peak, 4)
+            speeds["mfu"] = round(per_device * self._flops / self._program.peak, 4)
         return speeds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from textmill.schemas.commands.entry import import_later, want_addresses
+from textmill.schemas.commands.entry import import_later, require_address_space
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
@@ -41,12 +41,12 @@ class Trainer(NamedTuple):
 
     def join_run(self, flags: RunFlags) -> Processes:
         """The processes of a run; a DataError if the address space is too small."""
-        want_addresses(self.gigabytes, self.framework)
+        require_address_space(self.gigabytes, self.framework)
         return self.join(flags)
 
     def make_program(self, plan: TrainingPlan, task: TrainingTask) -> Program:
         """The program of a plan; a DataError if the address space is too small."""
-        want_addresses(self.gigabytes, self.framework)
+        require_address_space(self.gigabytes, self.framework)
         with Interruption() as interruption:  # a signal would break the import of a library
             program = self.import_program(plan, task)
         interruption.deliver()
@@ -55,5 +55,5 @@ class Trainer(NamedTuple):
     def write_texts(self, *model_and_flags: Any) -> list[str]:
         """As `continue_text`, where the trainer has it; raises as `make_program`."""
         assert self.continue_text is not None  # else there is no such flag
-        want_addresses(self.gigabytes, self.framework)
+        require_address_space(self.gigabytes, self.framework)
         return self.continue_text(*model_and_flags)

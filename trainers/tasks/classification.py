@@ -22,7 +22,7 @@ from textmill.trainers.run.training_task import Metrics, Prediction, TextsToLabe
 from textmill.trainers.tasks.text_rows import TextRows, read_texts
 
 LABEL, LOGITS, ROW_WEIGHTS = "label", "logits", "row_weights"
-_ROWS_A_READ = 65_536  # to count labels
+_ROWS_PER_READ = 65_536  # to count labels
 _FORMS = {
     "loss": "loss {:.4f}",
     "accuracy": "accuracy {:.2%}",
@@ -116,8 +116,8 @@ def count_labels(shards: BatchReader, split: str) -> list[int]:
     if sum(counts) == rows:
         return counts
     counts = np.zeros(len(names), np.int64)
-    for start in range(0, rows, _ROWS_A_READ):
-        indices = np.arange(start, min(start + _ROWS_A_READ, rows))
+    for start in range(0, rows, _ROWS_PER_READ):
+        indices = np.arange(start, min(start + _ROWS_PER_READ, rows))
         counts += np.bincount(shards.read(split, indices)[LABEL], minlength=len(names))
     return counts.tolist()
 

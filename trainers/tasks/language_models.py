@@ -31,7 +31,7 @@ its `set_index`, or for 0. They are float64: float32 cannot count beyond 2**24."
 
 
 def add_up(batches: Iterator[tuple[Batch, Arrays]]) -> TokenSums:
-    """The sums of batches from `BatchReader.in_order`, each of one dataset."""
+    """The sums of batches from `BatchReader.sequential_batches`, each of one dataset."""
     of_sets: TokenSums = {}
     for batch, outputs in batches:
         index = int(batch["set_index"][0]) if "set_index" in batch else 0

@@ -56,7 +56,7 @@ class CorpusTexts:
     def _find_in(self, file: ManifestFile, ids: Sequence[str]) -> list[Fields]:
         is_parquet = self._corpus.schema.file_format == "parquet"
         find: Callable[..., Iterator[Fields]] = _find_in_parquet if is_parquet else _find_in_lines
-        with self._corpus.borrow(file.path) as path:
+        with self._corpus.open_temporarily(file.path) as path:
             try:
                 return list(find(path, ids))
             except (OSError, ValueError) as error:  # Arrow's errors are of these

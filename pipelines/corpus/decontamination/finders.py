@@ -15,12 +15,16 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.decontamination.gram_index import GramIndex, pack_index, unpack_index
 from textmill.pipelines.corpus.decontamination.matches import Finder
-from textmill.pipelines.corpus.rules.rule import Judged
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.corpus.decontamination.ngram_index import (
+    NgramIndex,
+    pack_index,
+    unpack_index,
+)
+from textmill.pipelines.corpus.rules.rule import RuleResult
 from textmill.pipelines.readers.documents import BOUNDARIES
 from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
 
@@ -30,7 +34,7 @@ NO_HOLDERS = np.zeros((0, 2), np.uint64)
 _LOADING = threading.Lock()
 
 
-def stage_index(index: GramIndex, folder: str) -> str:
+def stage_index(index: NgramIndex, folder: str) -> str:
     """Writes an index into a folder that all workers can read, and returns its path."""
     content = pack_index(index)
     path = os.path.join(folder, f"ngrams-{hashlib.sha256(content).hexdigest()}.arrow")
@@ -88,7 +92,7 @@ def find_common(holders: np.ndarray, limit: int) -> np.ndarray:
     return grams[counts > limit].astype(np.int64)
 
 
-def judge_texts(text: pa.LargeStringArray, finder: Finder, unit: str) -> Judged:
+def judge_texts(text: pa.LargeStringArray, finder: Finder, unit: str) -> RuleResult:
     """Drops documents that contain a target, or cuts the units that do.
 
     Args:
@@ -102,7 +106,7 @@ def judge_texts(text: pa.LargeStringArray, finder: Finder, unit: str) -> Judged:
     else:
         after = cut_out(text, found.spans, unit)
     first = Counter({document: hit.target for document, hit in reversed(found.hits)}.values())
-    return Judged(reason, after, {"contaminated": first} if first else {}, found.hits)
+    return RuleResult(reason, after, {"contaminated": first} if first else {}, found.hits)
 
 
 def cut_out(text: pa.LargeStringArray, spans: np.ndarray, unit: str) -> pa.LargeStringArray:

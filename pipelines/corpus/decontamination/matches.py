@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from textmill.pipelines.corpus.decontamination.gram_index import BASE, SPREAD, GramIndex
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.corpus.decontamination.ngram_index import BASE, SPREAD, NgramIndex
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.rows.word_hashes import (
     HashedWords,
@@ -24,6 +23,7 @@ from textmill.pipelines.rows.word_hashes import (
     character_table,
     hash_some_words,
 )
+from textmill.pipelines.runtime.compiled import entry, inner
 
 MOST_LISTED = 10  # target texts listed for one document
 _LISTED = "rejects/contamination.jsonl"
@@ -91,7 +91,7 @@ class Finder:
       index: the index.
     """
 
-    def __init__(self, index: GramIndex):
+    def __init__(self, index: NgramIndex):
         """Builds the lookup tables."""
         self.index = index
         self._bitmap, self._shift = index.bitmap()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.decontamination.gram_index import GramIndex
+from textmill.pipelines.corpus.decontamination.ngram_index import NgramIndex
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
 from textmill.schemas.format.drops import Observed, shorten, total_counts
@@ -19,7 +19,7 @@ _FEW = 3  # examples in a warning
 _NOT_SEARCHED = ("too_short", "common")
 
 
-def describe_targets(index: GramIndex, kept: GramIndex, common: np.ndarray) -> bytes:
+def describe_targets(index: NgramIndex, kept: NgramIndex, common: np.ndarray) -> bytes:
     """decontamination.json; a text counts for the first target that has it."""
     targets = index.targets
     states = {

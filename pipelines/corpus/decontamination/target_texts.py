@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.decontamination.gram_index import Targets
+from textmill.pipelines.corpus.decontamination.ngram_index import Targets
 from textmill.pipelines.corpus.rules.decontamination import (
     Decontamination,
     TargetFile,
@@ -111,7 +111,7 @@ def _set_texts(path: str, fields: tuple[str, ...]) -> Texts:
                 f"the dataset has no {EVALUATION}, in which decontaminate_fields are looked up: "
                 "remove that flag",
             )
-        with info.borrow(EVALUATION) as local:
+        with info.open_temporarily(EVALUATION) as local:
             yield from _file_texts(local, fields or _QUESTION)
         return
     splits = [split for split in sorted(info.schema.splits) if not is_training(split)]

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from textmill.pipelines.corpus.decontamination.finders import COMMON, stage_index
-from textmill.pipelines.corpus.decontamination.gram_index import (
-    GramIndex,
+from textmill.pipelines.corpus.decontamination.job import GramJob
+from textmill.pipelines.corpus.decontamination.ngram_index import (
+    NgramIndex,
     find_phrases,
     index_targets,
 )
-from textmill.pipelines.corpus.decontamination.job import GramJob
 from textmill.pipelines.corpus.decontamination.report import describe_targets
 from textmill.pipelines.corpus.decontamination.target_texts import read_targets
 from textmill.pipelines.corpus.filters import Filters
@@ -34,7 +34,7 @@ from textmill.schemas.format.manifest import DECONTAMINATION
 _count_grams = import_later("textmill.pipelines.corpus.decontamination.transforms:CountGrams")
 
 
-def find_targets(filters: Filters, say: Say) -> GramIndex:
+def find_targets(filters: Filters, say: Say) -> NgramIndex:
     """Reads the targets in the normal form of documents, and prints how many n-grams they have.
 
     Raises:
@@ -81,7 +81,7 @@ def prepare_search(filters: Filters, run: BlockRun, staging: Staging, say: Say) 
     kept, common = index, np.zeros(0, np.int64)
     if limit := flags.decontaminate_max_documents:
         common = _count(filters, run, stage_index(index, folder), staging)
-        kept = leave_out(index, common, flags.decontaminate_min_words)
+        kept = without_common(index, common, flags.decontaminate_min_words)
         ignored, whole = len(index.hash_G) - len(kept.hash_G), int(kept.whole_T.sum())
         say(
             f"decontamination: ignoring {number_of(ignored, 'n-gram')} found in more than "
@@ -93,7 +93,7 @@ def prepare_search(filters: Filters, run: BlockRun, staging: Staging, say: Say) 
     return stage_index(kept, folder)
 
 
-def leave_out(index: GramIndex, common: np.ndarray, least: int) -> GramIndex:
+def without_common(index: NgramIndex, common: np.ndarray, least: int) -> NgramIndex:
     """The index without common n-grams; a text without others is searched for as a whole.
 
     The whole of a text in many documents is no common language but a leak, unless its words are few

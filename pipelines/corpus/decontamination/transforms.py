@@ -27,17 +27,17 @@ from textmill.pipelines.readers.sources import Block, read_blocks
 from textmill.pipelines.runners.block_run import ALL
 from textmill.pipelines.runners.shuffle import (
     NO_VALUES,
-    Deliveries,
+    DeliveryReport,
     add_tallies,
     check_deliveries,
-    tally,
+    count_and_hash,
 )
 from textmill.pipelines.runners.steps import BlockStep, spread_blocks
 from textmill.schemas.files.store import write_file
 
 _BUCKETS = 64
 _DELIVERED = _BUCKETS  # the key of deliveries
-_Counted = tuple[Deliveries, np.ndarray]  # and the common n-grams of a bucket
+_Counted = tuple[DeliveryReport, np.ndarray]  # and the common n-grams of a bucket
 
 
 class FindGrams(BlockStep[GramJob]):
@@ -67,7 +67,7 @@ class FindGrams(BlockStep[GramJob]):
         """Yields the holders of the bundle by bucket, and its deliveries."""
         bucket = self._holders[:, 0] % np.uint64(_BUCKETS)
         holders = [(n, self._holders[bucket == n].tobytes()) for n in np.unique(bucket).tolist()]
-        deliveries = Deliveries(tuple(self._blocks), sent=tally(holders))
+        deliveries = DeliveryReport(tuple(self._blocks), sent=count_and_hash(holders))
         for keyed in [*holders, (_DELIVERED, deliveries)]:
             yield GlobalWindows.windowed_value(keyed)
         del self._holders, self._blocks
@@ -77,12 +77,12 @@ def add_up(keyed: tuple[int, Iterable[Any]], limit: int) -> tuple[int, _Counted]
     """Adds up the deliveries of bundles, or finds the common n-grams of a bucket."""
     key, parts = keyed
     if key == _DELIVERED:
-        return ALL, (Deliveries.sum(parts), np.zeros(0, np.int64))
+        return ALL, (DeliveryReport.sum(parts), np.zeros(0, np.int64))
     received, holders = [NO_VALUES], NO_HOLDERS
     for part in parts:
-        received.append(tally([(key, part)]))
+        received.append(count_and_hash([(key, part)]))
         holders = add_holders([holders, np.frombuffer(part, np.uint64).reshape(-1, 2)], limit)
-    return ALL, (Deliveries(received=add_tallies(received)), find_common(holders, limit))
+    return ALL, (DeliveryReport(received=add_tallies(received)), find_common(holders, limit))
 
 
 class WriteCommon(beam.DoFn):
@@ -95,7 +95,7 @@ class WriteCommon(beam.DoFn):
         """Checks that nothing was lost, and writes the file."""
         job, counted = self._job, list(everything[1])
         check_deliveries(
-            Deliveries.sum(deliveries for deliveries, _ in counted),
+            DeliveryReport.sum(deliveries for deliveries, _ in counted),
             lambda: read_blocks(job.staging),
             job.blocks,
             lambda key: f"bucket {key} of the n-grams",

@@ -32,8 +32,8 @@ from numba import types
 from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle
 from textmill.pipelines.corpus.near_duplicates.rows import PAIR, differs, is_older
 from textmill.pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
+from textmill.pipelines.runtime.compiled import entry, inner
 
 ROOM = 64
 NEAREST = 8

@@ -35,7 +35,7 @@ from textmill.pipelines.corpus.partition import digests_of, read_partition
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.rows.example_batch import from_stream
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.runners.shuffle import Deliveries, receive
+from textmill.pipelines.runners.shuffle import DeliveryReport, receive
 from textmill.pipelines.runners.steps import KeyedStep, SendingStep
 from textmill.pipelines.writers.scratch import load
 from textmill.pipelines.writers.staging import check_turn
@@ -93,7 +93,7 @@ class Fetch(_Step):
     def count_markers(self, key: int, number: int) -> None:
         """Reports that the partition was visited."""
         block = self._job.blocks + self._job.partitions + key
-        self.report(deliveries=Deliveries(blocks=(block,) * number))
+        self.report(deliveries=DeliveryReport(blocks=(block,) * number))
 
 
 class Verify(SendingStep[FindJob]):
@@ -109,7 +109,7 @@ class Verify(SendingStep[FindJob]):
         def read_pairs() -> Iterator[np.ndarray]:
             for value in values:
                 [stream], received = receive(key, [value], Shuffle.PAIRS)
-                self.report(deliveries=Deliveries(received=received))
+                self.report(deliveries=DeliveryReport(received=received))
                 batch = from_stream(stream)
                 if sets_of(batch):
                     with_sets.append(value)
@@ -129,11 +129,11 @@ class Verify(SendingStep[FindJob]):
                     edges, to = first_messages(edges)
                 self.put(Shuffle.ROUNDS, batches_by_key(edges, to))
                 # Fewer and larger shuffle files.
-                if self._outboxes[Shuffle.ROUNDS].bytes > _EDGE_BYTES:
+                if self._writers[Shuffle.ROUNDS].bytes > _EDGE_BYTES:
                     yield from self.send()
 
 
-class Settle(_Step):
+class ResolveLocally(_Step):
     """Edges of a partition's documents -> those that are still open, and removed documents."""
 
     def __init__(self, job: FindJob, number: int):
@@ -171,7 +171,7 @@ class Resolve(_Step):
         yield
 
 
-class Name(_Step):
+class AttachIds(_Step):
     """Edges of removed documents -> removed documents, each with its representative."""
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from textmill.pipelines.corpus.near_duplicates.rows import is_older
-from textmill.pipelines.host.compiled import entry
+from textmill.pipelines.runtime.compiled import entry
 
 DOWN, UP, KEPT = range(3)  # states of an edge; KEPT is an UP whose higher document is kept
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.corpus.near_duplicates.flags import Shingle
-from textmill.pipelines.host.compiled import entry
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.rows.word_hashes import hash_some_characters, hash_some_words
+from textmill.pipelines.runtime.compiled import entry
 
 LARGEST_SET = 1 << 16  # a larger set is sampled: its smallest hashes, 512 KB
 AT_ONCE = 1 << 18  # bytes of text hashed together, so that the shingles fit the CPU's cache

@@ -12,12 +12,12 @@ from textmill.pipelines.corpus.near_duplicates.signature_files import read_signe
 from textmill.pipelines.corpus.near_duplicates.steps import make_members, observe, sign
 from textmill.pipelines.corpus.partition import read_partition
 from textmill.pipelines.corpus.shuffles import Shuffle
-from textmill.pipelines.runners.shuffle import Deliveries
+from textmill.pipelines.runners.shuffle import DeliveryReport
 from textmill.pipelines.runners.steps import SendingStep, tag_of
 from textmill.pipelines.writers.staging import check_turn
 
 
-class Sign(SendingStep[FindJob]):
+class ComputeSignatures(SendingStep[FindJob]):
     """A partition -> members of buckets, and an empty value that makes `Fetch` visit it."""
 
     REPORT = CorpusReport
@@ -36,7 +36,7 @@ class Sign(SendingStep[FindJob]):
                 yield from self.send()
         if not job.paragraphs:
             stage_signed(parts, number, job, signed_type(job.rule.bands.bands))
-        self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
+        self.report(deliveries=DeliveryReport(blocks=(job.blocks + number,)))
 
 
 class Recall(SendingStep[FindJob]):
@@ -51,4 +51,4 @@ class Recall(SendingStep[FindJob]):
         signed = read_signed(load_older(job.against).files[number], job.rule)
         self.put(Shuffle.MEMBERS, make_members(OLDER + number, signed, job.partitions))
         yield from self.send()
-        self.report(deliveries=Deliveries(blocks=(job.blocks + 2 * job.partitions + number,)))
+        self.report(deliveries=DeliveryReport(blocks=(job.blocks + 2 * job.partitions + number,)))

@@ -1,12 +1,12 @@
 """The Beam wiring of near-duplicates: staged partitions -> documents to remove.
 
-    Sign      partition        -> members of buckets
-    Recall    older files      -> members of buckets, with --against
-    Propose   buckets          -> pairs, and requests for sets
-    Fetch     partition, asks  -> sets of the higher documents of pairs
-    Verify    pairs, sets      -> edges: pairs that are near
-    Settle    edges            -> edges that are still open, and removed documents
-    Name      representatives  -> removed documents, by their partition
+    ComputeSignatures  partition        -> members of buckets
+    Recall             older files      -> members of buckets, with --against
+    Propose            buckets          -> pairs, and requests for sets
+    Fetch              partition, asks  -> sets of the higher documents of pairs
+    Verify             pairs, sets      -> edges: pairs that are near
+    ResolveLocally     edges            -> edges that are still open, and removed documents
+    AttachIds          representatives  -> removed documents, by their partition
 
 The logic of the steps is in `steps` and `resolve`.
 """
@@ -18,15 +18,15 @@ from apache_beam.pvalue import PCollection
 
 from textmill.pipelines.corpus.ancestors import load_older
 from textmill.pipelines.corpus.near_duplicates.comparing_steps import (
+    AttachIds,
     Fetch,
-    Name,
     Propose,
     Resolve,
-    Settle,
+    ResolveLocally,
     Verify,
 )
 from textmill.pipelines.corpus.near_duplicates.job import FindJob
-from textmill.pipelines.corpus.near_duplicates.signing_steps import Recall, Sign
+from textmill.pipelines.corpus.near_duplicates.signing_steps import ComputeSignatures, Recall
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.runners.steps import Wiring
 
@@ -52,7 +52,7 @@ class FindNear(beam.PTransform):
         job, named = self._job, []
         wiring = Wiring(job.shuffle_by, job.memory)
         apply, group = wiring.apply, wiring.group
-        members, markers = apply(Sign(job), numbers, Shuffle.MEMBERS, Shuffle.ASKS)
+        members, markers = apply(ComputeSignatures(job), numbers, Shuffle.MEMBERS, Shuffle.ASKS)
         found = [members]
         if job.against:
             older = (
@@ -73,17 +73,17 @@ class FindNear(beam.PTransform):
         for number in range(1, job.rounds + 1):
             grouped = group(f"Round{number}", edges)
             edges, removed = apply(
-                Settle(job, number),
+                ResolveLocally(job, number),
                 grouped,
                 Shuffle.ROUNDS + number,
                 Shuffle.NAMES,
-                name=f"Settle{number}",
+                name=f"ResolveLocally{number}",
             )
             named.append(removed)
         [removed] = apply(
             Resolve(job, Shuffle.ROUNDS + job.rounds), group("Rest", edges), Shuffle.NAMES
         )
         [removed] = apply(
-            Name(job, Shuffle.NAMES), group("Name", *named, removed), Shuffle.REMOVALS
+            AttachIds(job, Shuffle.NAMES), group("Removed", *named, removed), Shuffle.REMOVALS
         )
         return {"removed": removed, "reports": wiring.reports | "Reports" >> beam.Flatten()}

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english.cutting import cut
 from textmill.pipelines.corpus.english.tables import BREAK, MARK, SPACE, TERMINAL, character_table
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.corpus.english.tokenizer import cut
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult, check_numbers, paper
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
+from textmill.pipelines.runtime.compiled import entry, inner
 from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
 from textmill.schemas.errors import FieldError, flag
 
@@ -100,13 +100,13 @@ class C4(RuleGroup):
             yield Rule(_REASONS, lambda text: judge(text, flags), edits="c4")
 
 
-def judge(text: pa.LargeStringArray, flags: dict[str, Any]) -> Judged:
+def judge(text: pa.LargeStringArray, flags: dict[str, Any]) -> RuleResult:
     """Removes lines, then drops documents, by the flags that are set."""
     parts = [_judge_slice(part, flags) for part in slices(text, _AT_ONCE)]
     if not parts:
-        return Judged(np.zeros(0, np.int64), text)
+        return RuleResult(np.zeros(0, np.int64), text)
     reasons, texts = zip(*parts, strict=True)
-    return Judged(np.concatenate(reasons), pa.concat_arrays(texts))
+    return RuleResult(np.concatenate(reasons), pa.concat_arrays(texts))
 
 
 def _judge_slice(

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult
 from textmill.pipelines.corpus.rules.shares import Languages
 from textmill.pipelines.linear_model.scores import count_tenths, load_model
 from textmill.schemas.commands.values import spelled, take_values
@@ -80,7 +80,7 @@ class Language(RuleGroup):
         yield Rule(_REASONS, lambda text: judge(identify(text), wanted))
 
 
-def judge(identified: Labels, wanted: dict[str, float]) -> Judged:
+def judge(identified: Labels, wanted: dict[str, float]) -> RuleResult:
     """Drops documents in other languages, and those below their language's minimum probability."""
     labels, probability = identified
     is_other = np.array([label not in wanted for label in labels], bool)
@@ -92,7 +92,7 @@ def judge(identified: Labels, wanted: dict[str, float]) -> Judged:
     measured = np.where(is_other, np.array(labels, object), probability)
     limit = np.where(is_other, ",".join(sorted(wanted)), least.astype(object))
     known = {"language": labels}
-    return Judged(reason, observed=observed, measured=measured, limit=limit, known=known)
+    return RuleResult(reason, observed=observed, measured=measured, limit=limit, known=known)
 
 
 def _wanted(languages: Languages, identifier: str) -> dict[str, float]:

@@ -13,8 +13,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english.cutting import Words, english_words
-from textmill.pipelines.corpus.english.measures import (
+from textmill.pipelines.corpus.english.metrics import (
     find_runs,
     measure_lines,
     measure_ngrams,
@@ -23,7 +22,8 @@ from textmill.pipelines.corpus.english.measures import (
     repeated_spans,
 )
 from textmill.pipelines.corpus.english.tables import character_table, hash_spelling
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
+from textmill.pipelines.corpus.english.tokenizer import Words, english_words
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult, check_numbers, paper
 from textmill.pipelines.corpus.rules.shares import NgramLimits
 from textmill.pipelines.corpus.rules.sizes import SHORT_DOCUMENTS
 from textmill.schemas.commands.values import spelled, take_values
@@ -200,7 +200,7 @@ def _rule_of(limits: _Limits, measure: _Measure) -> Rule:
       measure: returns the values of D documents for each limit, by name, each [D].
     """
 
-    def judge(text: pa.LargeStringArray) -> Judged:
+    def judge(text: pa.LargeStringArray) -> RuleResult:
         reasons, measured = [np.zeros(0, np.int64)], [np.zeros(0)]
         for words in english_words(text):
             values = measure(words, limits)
@@ -213,7 +213,7 @@ def _rule_of(limits: _Limits, measure: _Measure) -> Rule:
             first = is_dropped.argmax(axis=0)
             reasons.append(np.where(is_dropped.any(axis=0), first + 1, 0))
             measured.append(np.choose(first, [values[name] for name in limits]))
-        return Judged(np.concatenate(reasons), measured=np.concatenate(measured))
+        return RuleResult(np.concatenate(reasons), measured=np.concatenate(measured))
 
     names = tuple(name.replace("_", ":", 1) for name in limits)
     return Rule(names, judge, limits=tuple(limits.values()))

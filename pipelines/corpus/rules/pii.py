@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError
 
@@ -73,7 +73,7 @@ class Pii(RuleGroup):
             yield Rule(("pii:empty",), lambda text: judge(text, self.pii_phones), edits="pii")
 
 
-def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
+def judge(text: pa.LargeStringArray, phones: bool) -> RuleResult:
     """Replaces personal data with placeholders, and counts these by kind."""
     traces = f"{_TRACES}|{_PHONE_TRACES}" if phones else _TRACES
     counts: Counter[str] = Counter()
@@ -95,9 +95,9 @@ def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
     suspects = text.filter(mask).to_pylist()
     edited = [_PERSONAL[phones].sub(replace, document) for document in suspects]
     if not counts:
-        return Judged(np.zeros(len(text), bool), text)
+        return RuleResult(np.zeros(len(text), bool), text)
     after = pc.replace_with_mask(text, mask, pa.array(edited, pa.large_string()))
-    return Judged(np.zeros(len(text), bool), after, {"pii": dict(counts)})
+    return RuleResult(np.zeros(len(text), bool), after, {"pii": dict(counts)})
 
 
 def _is_public(value: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import tyro
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult
 from textmill.pipelines.linear_model.scores import (
     COLUMN,
     LinearModel,
@@ -113,10 +113,12 @@ class QualityModel(RuleGroup):
         )
 
 
-def judge(scores: np.ndarray, least: np.float32) -> Judged:
+def judge(scores: np.ndarray, least: np.float32) -> RuleResult:
     """Drops documents with lower scores, float32 [n], and counts scores by tenths."""
     observed = {COLUMN: count_tenths(scores)}
     # The shortest decimals that are this float32, as in a JSON Lines corpus.
     measured = np.array([float(str(score)) for score in scores])
     added = {COLUMN: pa.array(scores, pa.float32())}
-    return Judged(scores < least, observed=observed, measured=measured, added=added, scores=scores)
+    return RuleResult(
+        scores < least, observed=observed, measured=measured, added=added, scores=scores
+    )

@@ -7,8 +7,8 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.commands.values import join_list, spelled_list, take_values
 from textmill.schemas.errors import FieldError, flag
 
@@ -56,7 +56,7 @@ class Respect(RuleGroup):
                 )
 
 
-def judge(columns: tuple[pa.LargeStringArray, ...], pattern: str) -> Judged:
+def judge(columns: tuple[pa.LargeStringArray, ...], pattern: str) -> RuleResult:
     """Drops documents with a field that has the pattern; the value of the field is measured."""
     found = [
         pc.match_substring_regex(column, pattern=pattern, ignore_case=True).to_numpy(
@@ -66,4 +66,4 @@ def judge(columns: tuple[pa.LargeStringArray, ...], pattern: str) -> Judged:
     ]
     reason = np.any(found, axis=0)
     measured = np.select(found, [np.array(column.to_pylist(), object) for column in columns], "")
-    return Judged(reason, measured=measured)
+    return RuleResult(reason, measured=measured)

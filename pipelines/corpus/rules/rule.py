@@ -24,7 +24,7 @@ MOST = 1 << 63  # compiled loops take int64, and readers of schema.json reject l
 
 
 @dataclass(frozen=True)
-class Judged:
+class RuleResult:
     """The verdicts of a rule on n documents.
 
     Attributes:
@@ -68,7 +68,7 @@ class Rule:
     """
 
     reasons: tuple[str, ...]
-    judge: Callable[..., Judged]
+    judge: Callable[..., RuleResult]
     edits: str = ""
     limits: tuple[float | str, ...] = ()
     roles: tuple[str, ...] = ()

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers
-from textmill.pipelines.host.imports import pc
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult, check_numbers
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError, flag
 
@@ -89,9 +89,9 @@ def _rule(
     is_beyond: np.ufunc,
     limit: float,
 ) -> Rule:
-    def judge(text: pa.LargeStringArray) -> Judged:
+    def judge(text: pa.LargeStringArray) -> RuleResult:
         measured = measure(text)
-        return Judged(is_beyond(measured, limit), measured=measured)
+        return RuleResult(is_beyond(measured, limit), measured=measured)
 
     return Rule((reason,), judge, limits=(limit,))
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import tyro
 import xxhash
 
-from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, RuleResult
 from textmill.pipelines.readers.files import expand_lists
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
@@ -135,7 +135,7 @@ class Blocklist(NamedTuple):
         return is_entry
 
 
-def judge(url: pa.LargeStringArray, blocklist: Blocklist) -> Judged:
+def judge(url: pa.LargeStringArray, blocklist: Blocklist) -> RuleResult:
     """Drops documents whose URL matches an entry; documents without a URL are kept."""
     keys, document = [], []
     for number, address in enumerate(url.to_pylist()):
@@ -149,7 +149,7 @@ def judge(url: pa.LargeStringArray, blocklist: Blocklist) -> Judged:
     for hit in reversed(hits):  # the first hit of a document is written last
         reason[document[hit]] = int(keys[hit][0]) + 1
         measured[document[hit]] = keys[hit][1:]
-    return Judged(reason, measured=measured)
+    return RuleResult(reason, measured=measured)
 
 
 def _hash(keys: list[str]) -> np.ndarray:

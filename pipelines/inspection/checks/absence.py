@@ -39,7 +39,7 @@ def search_set(directory: str, listed: Digests, *, follow_links: bool = False) -
     findings = Findings()
     for file in info.manifest.files:
         if file.split is not None and not file.is_shard:
-            with info.borrow(file.path) as path:
+            with info.open_temporarily(file.path) as path:
                 findings.problems += _search_rows(path, file.path, listed)
     if not issubclass(task_class(info.schema.task), TextTask):
         findings.notes.append(

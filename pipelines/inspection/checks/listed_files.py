@@ -105,5 +105,7 @@ def check_sums(info: FinishedDirectory) -> Findings:
     listed = ListedFiles(info.files, lambda _: None)
     for file in info.manifest.files:
         with ExitStack() as stack:
-            listed.check(file, lambda path, stack=stack: stack.enter_context(info.borrow(path)))
+            listed.check(
+                file, lambda path, stack=stack: stack.enter_context(info.open_temporarily(path))
+            )
     return Findings(listed.with_places(listed.problems()), note_unlisted(info.files))

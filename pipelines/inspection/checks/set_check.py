@@ -129,7 +129,7 @@ class _SetCheck:
                 if self._stop.is_set():
                     return None
                 path = self._listed.check(
-                    file, lambda p: stack.enter_context(self._files.borrow(p))
+                    file, lambda p: stack.enter_context(self._files.open_temporarily(p))
                 )
                 if path is not None:
                     located[file.path] = path

@@ -155,7 +155,7 @@ def lengths(content: SetContent) -> Sequence[Shown]:
         shares.append((label, tokens, title, kind))
     if not columns:
         return ()
-    bytes_a_token = total.text_bytes / total.tokens if total.tokens else 0
+    bytes_per_token = total.text_bytes / total.tokens if total.tokens else 0
     words = f"; the documents have {total.words:,} words" * bool(total.words)
     longer = f" Documents longer than a row of {row:,} tokens (amber) are cut into pieces." * (
         columns[-1][-1] == "amber"
@@ -173,7 +173,7 @@ def lengths(content: SetContent) -> Sequence[Shown]:
             unit,
         ),
         f"A document has {total.tokens / total.documents:,.1f} tokens on average, a token "
-        f"{bytes_a_token:.2f} bytes of text{words}.{longer}",
+        f"{bytes_per_token:.2f} bytes of text{words}.{longer}",
     )
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
 from textmill.pipelines.readers.documents import take_slices
+from textmill.pipelines.runtime.compiled import entry, inner, overlapping_eights
 
 _DEEPEST = 60
 _BAD = -1

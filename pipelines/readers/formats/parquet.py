@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents, Role, no_documents
 from textmill.pipelines.readers.formats.huggingface import class_names
 from textmill.pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Part, read_once
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import DataError, flag, one_line
 
 _BUFFER_BYTES = 1 << 20  # bytes of a column read at once: row groups may be larger than memory

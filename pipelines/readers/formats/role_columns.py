@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import (
     ANSWERS,
     MAX_DOCUMENT_BYTES,
@@ -24,6 +23,7 @@ from textmill.pipelines.readers.documents import (
     too_long,
 )
 from textmill.pipelines.readers.formats.role_values import convert_value
+from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.errors import UsageError, flag
 
 Rejected = dict[int, tuple[str, str]]  # row -> reason, detail

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> None:
     clocked = {"xxh3_128": partial(_ClockedHash, "inputs", xxhash.xxh3_128)}
     stored.xxhash = SimpleNamespace(**vars(xxhash) | clocked)  # pyright: ignore
     shard_files.sha256 = partial(_ClockedHash, "sums", sha256)  # pyright: ignore
-    shuffle.tally = _clocked("deliveries", shuffle.tally)
+    shuffle.count_and_hash = _clocked("deliveries", shuffle.count_and_hash)
     store.sync = _clocked("syncs", store.sync)
     whole, _ = timed(lambda: build_shards.main(argv))
     columns = {proof: zip(*spent, strict=True) for proof, spent in _spent.items()}

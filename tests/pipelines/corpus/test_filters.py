@@ -11,9 +11,9 @@ import pytest
 
 from tests.tools.filter_factory import TEXT, column, documents_of, filters_of
 from textmill.pipelines.corpus.filter_documents import apply_rules, load_filters
-from textmill.pipelines.corpus.filters import Filters, in_order
+from textmill.pipelines.corpus.filters import Filters, sort_reasons
 from textmill.pipelines.corpus.rule_warnings import warn_of
-from textmill.pipelines.corpus.rules.rule import Judged, Rule
+from textmill.pipelines.corpus.rules.rule import Rule, RuleResult
 from textmill.pipelines.readers.documents import Role
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.format.drops import Funnel, Removed
@@ -174,11 +174,11 @@ def test_what_decides_is_recorded_and_nothing_else(module):
 
 def test_reasons_stand_in_the_order_of_their_rules():
     given = ["near_duplicates", "c4:lines", "filter:ad", "min_words", "held_out", "min_chars", "x"]
-    assert in_order(given) == [
+    assert sort_reasons(given) == [
         *("x", "min_chars", "min_words", "c4:lines", "filter:ad"),
         *("held_out", "near_duplicates"),
     ]
-    assert in_order(given[::-1]) == in_order(given)
+    assert sort_reasons(given[::-1]) == sort_reasons(given)
 
 
 def test_a_rule_that_takes_more_than_half_of_what_it_sees_is_warned_of():
@@ -234,7 +234,7 @@ def test_every_cause_is_of_a_reason_that_rules_have():
 
 def judge_lengths(text):
     lengths = np.array([len(document) for document in text.to_pylist()])
-    return Judged(np.where(lengths < 2, 1, np.where(lengths > 8, 2, 0)), observed=seen(text))
+    return RuleResult(np.where(lengths < 2, 1, np.where(lengths > 8, 2, 0)), observed=seen(text))
 
 
 def seen(text):
@@ -243,7 +243,7 @@ def seen(text):
 
 def strip_x(text):
     stripped = column([document.strip("x") for document in text.to_pylist()])
-    return Judged(np.zeros(len(text), bool), stripped)
+    return RuleResult(np.zeros(len(text), bool), stripped)
 
 
 LENGTHS = Rule(("short", "long"), judge_lengths)
@@ -252,7 +252,7 @@ STRIPS = Rule(("nothing_left",), strip_x, edits="strip")
 
 def judge_labels(text, label):
     assert (text.to_pylist(), label.to_pylist()) == (["ab", "abc", "abc"], ["v", "w", "z"])
-    return Judged(np.array([False, True, False]))
+    return RuleResult(np.array([False, True, False]))
 
 
 def test_rules_drop_edit_and_count_one_after_the_other():

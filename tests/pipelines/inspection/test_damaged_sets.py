@@ -101,7 +101,7 @@ def test_each_file_that_is_not_as_published_is_refused_by_the_reader(rows, tmp_p
             directory = damaged(rows, tmp_path, name, way, "as is")
             with pytest.raises(DataError, match=name):
                 shards = ShardSet(str(directory), file_format="tfrecord")
-                list(shards.in_order("train", batch_size=64))
+                list(shards.sequential_batches("train", batch_size=64))
 
 
 @pytest.mark.parametrize("suffix", ["array_record", "tfrecord"])

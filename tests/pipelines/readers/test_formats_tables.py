@@ -23,12 +23,12 @@ from textmill.pipelines.readers.stored import Part
 from textmill.schemas.errors import DataError, UsageError
 
 
-def write_table(path, table, rows_of_a_batch=None):
+def write_table(path, table, rows_per_batch=None):
     if path.suffix == ".parquet":
         pq.write_table(table, path)
     else:
         with pa.ipc.new_stream(path, table.schema) as writer:
-            writer.write_table(table, max_chunksize=rows_of_a_batch)
+            writer.write_table(table, max_chunksize=rows_per_batch)
 
 
 class CountedReads(io.BytesIO):
@@ -87,7 +87,7 @@ STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.lar
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
 def test_every_type_of_string_is_text(tmp_path, kind, name):
     table = pa.table({"text": pa.array(["a", "é", "a"], pa.string()).cast(kind)})
-    write_table(tmp_path / name, table, rows_of_a_batch=2)
+    write_table(tmp_path / name, table, rows_per_batch=2)
     assert texts_of(read_all(tmp_path / name)) == ["a", "é", "a"]
 
 

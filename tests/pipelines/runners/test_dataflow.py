@@ -177,7 +177,7 @@ def test_steps_on_partitions_request_memory_of_dataflow_prime(gs_store, corpus):
     assert set(found_memory.values()) == {expected}
     steps = {name.rpartition("/")[2] for name in found_memory}
     assert {"ParDo(Stage)", "ParDo(Write)", "ParDo(Propose)"} <= steps
-    assert not {"ParDo(Clean)", "ParDo(Sign)"} & steps
+    assert not {"ParDo(Clean)", "ParDo(ComputeSignatures)"} & steps
 
 
 @pytest.mark.slow

@@ -23,13 +23,13 @@ from textmill.pipelines.readers.stored import Part
 from textmill.pipelines.runners.beam_run import run_pipeline
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.pipelines.runners.shuffle import (
-    Deliveries,
-    Outbox,
+    DeliveryReport,
+    ShuffleWriter,
     add_tallies,
     check_deliveries,
+    count_and_hash,
     place_of_key,
     receive,
-    tally,
 )
 from textmill.pipelines.tokenizer.word_counter import BUCKETS
 from textmill.schemas.errors import DataError
@@ -44,7 +44,7 @@ def test_tallies_add_up_in_any_order(bundles):
         counts[key] += 1
         sums[key] = (sums[key] + xxhash.xxh3_64_intdigest(value)) % 2**64
     expected = [[key, counts[key], sums[key]] for key in sorted(counts)]
-    tallies = [tally(bundle) for bundle in bundles]
+    tallies = [count_and_hash(bundle) for bundle in bundles]
     total = add_tallies(tallies)
     assert (total.shape, total.dtype) == ((len(counts), 3), np.uint64)
     assert total.tolist() == add_tallies(tallies[::-1]).tolist() == expected
@@ -52,19 +52,19 @@ def test_tallies_add_up_in_any_order(bundles):
 
 @pytest.mark.parametrize("shuffle_by", ["runner", "files"])
 @pytest.mark.parametrize("shuffle", [(), (3,)])
-def test_what_an_outbox_sends_arrives_with_its_tally(shuffle_by, shuffle, tmp_path):
+def test_what_a_shuffle_writer_sends_arrives_with_its_tally(shuffle_by, shuffle, tmp_path):
     """Two batches of a key travel together; by the runner, in parts of about 1 MiB."""
     last, large = (1 << 40) - 1, [b"x" * (2 << 20)] * 3
     values = {last: [list(range(300_000)), [1, 2, 3]], 5: [[0, 1]], 7: [large]}
     batches = [
         (key, pa.record_batch({"n": pa.array(part)})) for key in values for part in values[key]
     ]
-    outbox = Outbox(shuffle_by, str(tmp_path), *shuffle)
-    assert outbox.bytes == 0
-    outbox.add(batches)
-    assert outbox.bytes == sum(batch.nbytes for _, batch in batches)
-    assert outbox.is_full == (shuffle_by == "files")
-    sent = outbox.send()
+    writer = ShuffleWriter(shuffle_by, str(tmp_path), *shuffle)
+    assert writer.bytes == 0
+    writer.add(batches)
+    assert writer.bytes == sum(batch.nbytes for _, batch in batches)
+    assert writer.is_full == (shuffle_by == "files")
+    sent = writer.send()
     is_cut = shuffle_by == "runner"
     assert Counter(key for key, _ in sent) == {last: 1 + 2 * is_cut, 5: 1, 7: 1 + 2 * is_cut}
     files = list(tmp_path.iterdir())
@@ -76,26 +76,38 @@ def test_what_an_outbox_sends_arrives_with_its_tally(shuffle_by, shuffle, tmp_pa
         tallies.append(counted)
         columns = [pa.ipc.open_stream(stream).read_all()["n"] for stream in streams]
         assert [x for column in columns for x in column.to_pylist()] == sum(parts, [])
-    assert add_tallies(tallies).tolist() == outbox.sent.tolist()
-    places = [place_of_key(key) for key, *_ in outbox.sent.tolist()]
+    assert add_tallies(tallies).tolist() == writer.sent.tolist()
+    places = [place_of_key(key) for key, *_ in writer.sent.tolist()]
     assert places == [(sum(shuffle), key) for key in (5, 7, last)]
-    assert (outbox.bytes, outbox.send(), list(tmp_path.iterdir())) == (0, [], files)
+    assert (writer.bytes, writer.send(), list(tmp_path.iterdir())) == (0, [], files)
 
 
-SENT = tally([(0, b"a"), (1, b"b"), (1, b"c")])
+SENT = count_and_hash([(0, b"a"), (1, b"b"), (1, b"c")])
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (Deliveries((0, 2), SENT, SENT), r"lost .* block 1 \(a.txt, bytes 30 to 60\): nothing was"),
-        (Deliveries((1,), SENT, SENT), r"lost .* block 0 .* and of 1 more blocks: nothing"),
-        (Deliveries((0, 1, 2, 2), SENT, SENT), r"twice .* block 2 \(a.txt, bytes 60 to 90\): "),
-        (Deliveries((0, 1, 2), SENT, SENT[:1]), "parts of key 1: 0 of 2 parts arrived; nothing"),
-        (Deliveries((0, 1, 2), SENT[:1], SENT), "parts of key 1: 2 of 0 parts arrived; nothing"),
-        (Deliveries((0, 1, 2), SENT, tally([])), "of key 0 and of 1 more keys: 0 of 1 parts"),
         (
-            Deliveries((0, 1, 2), SENT, tally([(0, b"a"), (1, b"b"), (1, b"d")])),
+            DeliveryReport((0, 2), SENT, SENT),
+            r"lost .* block 1 \(a.txt, bytes 30 to 60\): nothing was",
+        ),
+        (DeliveryReport((1,), SENT, SENT), r"lost .* block 0 .* and of 1 more blocks: nothing"),
+        (DeliveryReport((0, 1, 2, 2), SENT, SENT), r"twice .* block 2 \(a.txt, bytes 60 to 90\): "),
+        (
+            DeliveryReport((0, 1, 2), SENT, SENT[:1]),
+            "parts of key 1: 0 of 2 parts arrived; nothing",
+        ),
+        (
+            DeliveryReport((0, 1, 2), SENT[:1], SENT),
+            "parts of key 1: 2 of 0 parts arrived; nothing",
+        ),
+        (
+            DeliveryReport((0, 1, 2), SENT, count_and_hash([])),
+            "of key 0 and of 1 more keys: 0 of 1 parts",
+        ),
+        (
+            DeliveryReport((0, 1, 2), SENT, count_and_hash([(0, b"a"), (1, b"b"), (1, b"d")])),
             "parts of key 1: different bytes arrived; nothing was published; run",
         ),
     ],

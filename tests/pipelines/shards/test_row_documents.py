@@ -48,7 +48,7 @@ def pieces_of(info):
     found = defaultdict(list)
     shards = ShardSet(info.directory)
     for split in filter(shards.rows, shards.splits):
-        [rows] = shards.in_order(split, batch_size=shards.rows(split))
+        [rows] = shards.sequential_batches(split, batch_size=shards.rows(split))
         ids, segment_ids, at = unmask(rows), rows["segment_ids"], 0
         for file in info.manifest.shards(split, info.schema.read_ending):
             documents = RowDocuments(info.locate(f"{file.path.split('.')[0]}.documents"))

@@ -11,7 +11,7 @@ from tests.tools.segments import segments
 from tests.tools.shard_factory import mlm_schema
 from textmill.pipelines.rows.example_batch import MARK, ExampleBatch, keep
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.runners.shuffle import Outbox
+from textmill.pipelines.runners.shuffle import ShuffleWriter
 from textmill.pipelines.shards.steps import RowMaker
 from textmill.pipelines.tasks.mlm import Mlm
 from textmill.pipelines.writers.scratch import load, write_scratch
@@ -162,7 +162,7 @@ def test_example_batches_survive_the_journey(tmp_path):
     pointers = write_scratch(str(tmp_path), sent)
     assert [load(pointer) for pointer in pointers] == [load(value) for value in sent] == sent
     # Those of a route travel together.
-    held = Outbox("runner", "")
+    held = ShuffleWriter("runner", "")
     examples = example_batch([[5, 6], [7]], [1, 2]), example_batch([[8]], [3])
     held.add([(3, examples[0].batch), (0, examples[1].batch)])
     assert held.bytes == 3 * (16 + 8 + 8) + 4 * 2  # digests, lengths, places, ids

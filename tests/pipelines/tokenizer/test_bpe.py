@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from textmill.pipelines.encoding.patterns import byte_characters
-from textmill.pipelines.host import compiled
+from textmill.pipelines.runtime import compiled
 from textmill.pipelines.tokenizer import merge_loop
 from textmill.pipelines.tokenizer.byte_level_bpe import train_bpe
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary

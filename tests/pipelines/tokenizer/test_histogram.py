@@ -13,9 +13,9 @@ from tests.tools.places import ROOT
 from textmill.pipelines.encoding.patterns import PATTERNS
 from textmill.pipelines.tokenizer import histogram
 from textmill.pipelines.tokenizer.histogram import (
-    Cutting,
     Histogram,
     Origin,
+    PreTokenization,
     read_histogram,
     to_parquet,
 )
@@ -24,7 +24,7 @@ from textmill.schemas.errors import DataError, UsageError
 
 def histogram_bytes(counts: dict[bytes, int], metadata: dict | None = None, **origin) -> bytes:
     table = pa.table([list(counts), list(counts.values())], schema=histogram.SCHEMA)
-    given: dict[str, Any] = {"cutting": Cutting(), "documents": 1, "bytes": 3}
+    given: dict[str, Any] = {"cutting": PreTokenization(), "documents": 1, "bytes": 3}
     given |= {"normalized_bytes": 3} | origin
     content = to_parquet(Histogram(table, Origin(**given)))
     return (
@@ -68,7 +68,7 @@ def test_a_histogram_trains_the_tokenizer_of_its_text(train, tmp_path):
     flags = ("--pattern=llama3", "--normalizer=nfkc", "--add_prefix_space")
     train("first", *flags)
     found = read_histogram(str(first / "histogram.parquet"))
-    assert found.origin.cutting == Cutting(PATTERNS["llama3"], "nfkc", True)
+    assert found.origin.cutting == PreTokenization(PATTERNS["llama3"], "nfkc", True)
     given = (f"--from_histogram={first}/histogram.parquet", "--add_prefix_space")
     for name, more in {"again": [], "same": ["--pattern=digits:3"]}.items():
         report = train(name, *given, *more)
@@ -102,7 +102,7 @@ def test_a_histogram_trains_the_tokenizer_of_its_text(train, tmp_path):
     ],
 )
 def test_flags_that_a_histogram_excludes(train, tmp_path, flag, says):
-    cutting = Cutting(PATTERNS["llama3"], "nfkc")
+    cutting = PreTokenization(PATTERNS["llama3"], "nfkc")
     (tmp_path / "h").write_bytes(histogram_bytes({b"abc": 1}, cutting=cutting))
     with pytest.raises(UsageError, match=says):
         train("out", f"--from_histogram={tmp_path}/h", flag)

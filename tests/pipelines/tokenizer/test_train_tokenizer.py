@@ -17,7 +17,7 @@ from textmill.pipelines.readers.sources import Source, plan_blocks
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.tokenizer import byte_level_bpe, histogram
 from textmill.pipelines.tokenizer.fertility import GROUP_BYTES
-from textmill.pipelines.tokenizer.histogram import Cutting, read_histogram
+from textmill.pipelines.tokenizer.histogram import PreTokenization, read_histogram
 from textmill.pipelines.tokenizer.output import CountJob
 from textmill.pipelines.tokenizer.transforms import CountBlocks
 from textmill.pipelines.tokenizer.word_counter import BUCKETS
@@ -184,7 +184,7 @@ def test_what_travels_between_workers(tmp_path):
     blocks = plan_blocks(source)
     assert len(blocks) > 20
     run, at = BlockRun("count", source, blocks, []), str(tmp_path)
-    counted = {"cutting": Cutting(), "filter": "", "max_rejects": 0}
+    counted = {"cutting": PreTokenization(), "filter": "", "max_rejects": 0}
     job = run.job(CountJob, staging.Staging(at, at), **counted)
     counting = CountBlocks(job)
     counting.setup()

@@ -11,7 +11,7 @@ from tokenizers import Regex, pre_tokenizers
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, pattern_of
 from textmill.pipelines.encoding.splitter import CHUNK
 from textmill.pipelines.tokenizer import histogram, uncompiled_patterns, word_counter
-from textmill.pipelines.tokenizer.histogram import Cutting, from_bytes, to_bytes
+from textmill.pipelines.tokenizer.histogram import PreTokenization, from_bytes, to_bytes
 from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts
 from textmill.schemas.errors import DataError
 
@@ -29,7 +29,7 @@ def counted(
     """Our counts."""
     counts = WordCounter()
     text = pa.array(["before", *documents, "after"], pa.large_string()).slice(1, len(documents))
-    counts.count(text, Cutting(pattern, add_prefix_space=add_prefix_space))
+    counts.count(text, PreTokenization(pattern, add_prefix_space=add_prefix_space))
     return as_dict(counts.table())
 
 
@@ -139,7 +139,7 @@ def test_the_end_of_the_text_is_not_left():
         whole = pa.array([document + "q" * 20, document], pa.large_string())
         for text in (pa.array([document], pa.large_string()), whole.slice(1)):
             counts = WordCounter()
-            counts.count(text, Cutting())
+            counts.count(text, PreTokenization())
             assert as_dict(counts.table()) == oracle([document])
 
 
@@ -187,6 +187,6 @@ def test_no_call_a_word_or_a_document(calls_of):
         documents = ["".join(words[i % 977 : i % 977 + 500]) for i in range(200 * megabytes)]
         text = pa.array(documents, pa.large_string())
         counts = WordCounter()
-        calls = calls_of(lambda counts=counts, text=text: counts.count(text, Cutting()))
+        calls = calls_of(lambda counts=counts, text=text: counts.count(text, PreTokenization()))
         assert calls <= 60 + counts.table()["count"].to_numpy().sum() / 1000
         assert text.nbytes > megabytes * 900_000

@@ -22,7 +22,7 @@ from textmill.pipelines.tokenizer.bert_wordpiece import (
     normalized_words,
     train_wordpiece,
 )
-from textmill.pipelines.tokenizer.histogram import Cutting
+from textmill.pipelines.tokenizer.histogram import PreTokenization
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 from textmill.pipelines.tokenizer.word_counter import WordCounter
 
@@ -78,7 +78,7 @@ def unmerged(tokens: list[str], special_tokens) -> list[str]:
 
 def normalized(documents: list[str], lowercase: bool) -> dict[str, int]:
     counts = WordCounter()
-    counts.count(pa.array(documents, pa.large_string()), Cutting(bert_words()))
+    counts.count(pa.array(documents, pa.large_string()), PreTokenization(bert_words()))
     words = normalized_words(counts.table(), lowercase=lowercase).to_pydict()
     assert words["word"] == sorted(set(words["word"]))
     return dict(zip([w.decode() for w in words["word"]], words["count"], strict=True))

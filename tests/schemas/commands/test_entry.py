@@ -14,7 +14,7 @@ from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import write_mlm_set
 from textmill.pipelines.tasks.mlm import Mlm
-from textmill.schemas.commands.entry import shortage_of
+from textmill.schemas.commands.entry import out_of_memory_error
 from textmill.schemas.errors import DataError, UsageError
 
 _ENTRY = """
@@ -257,7 +257,7 @@ SHORT = {
 
 @pytest.mark.parametrize(("error", "said"), SHORT.values(), ids=SHORT)
 def test_a_shortage_is_known(error, said):
-    found = shortage_of(error)
+    found = out_of_memory_error(error)
     assert isinstance(found, DataError)
     assert str(found).startswith(f"memory is short ({said}")
     assert "fewer workers" in str(found)
@@ -267,7 +267,7 @@ def test_other_errors_are_none():
     own_cause = ValueError("x")
     own_cause.__cause__ = own_cause
     others = ZeroDivisionError("x"), OSError(13, "Permission denied"), DataError("a is cut")
-    assert [*map(shortage_of, (*others, own_cause))] == [None] * 4
+    assert [*map(out_of_memory_error, (*others, own_cause))] == [None] * 4
 
 
 @pytest.mark.parametrize("copies", [0, 1001, 10**9])

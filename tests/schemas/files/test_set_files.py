@@ -83,7 +83,7 @@ def gets(store, path):
 
 def read_all(shards, split="train"):
     """All rows of a split, in order."""
-    batches = list(shards.in_order(split, batch_size=50))
+    batches = list(shards.sequential_batches(split, batch_size=50))
     return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
@@ -123,11 +123,11 @@ def test_batches_are_those_of_the_directory(store, directory, rows, cache):
 def test_a_batch_waits_for_its_own_shard_and_others_follow_in_the_background(url, gs_store, cache):
     shards = opened(url, cache)
     gs_store.proxy.hang("GET", shard(4))
-    batches = shards.in_order("train", batch_size=100, prefetch=0)
+    batches = shards.sequential_batches("train", batch_size=100, prefetch=0)
     assert [next(batches)["row_index"][0] for _ in range(4)] == [0, 100, 200, 300]
     gs_store.proxy.clear()
     deadline = time.monotonic() + 60
-    while shards.fetching("train") and time.monotonic() < deadline:
+    while shards.needs_download("train") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert {shard(number) for number in range(6)} <= {*kept(cache)}
 
@@ -158,7 +158,7 @@ def test_a_forked_process_and_its_parent_read(url, gs_store, cache):
 import multiprocessing, sys
 from textmill.trainers.reader import ShardSet
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
-next(shards.in_order("train", batch_size=1, prefetch=0))  # threads and sockets are there
+next(shards.sequential_batches("train", batch_size=1, prefetch=0))  # threads and sockets are there
 def read(start):
     return int(shards.read("train", range(start, start + 300))["input_ids"].astype(int).sum())
 with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -235,9 +235,9 @@ def test_a_store_that_does_not_answer_is_given_up(fault, url, gs_store, cache, m
     else:
         gs_store.proxy.answer(503, "GET", shard(0), times=None)
     with pytest.raises(DataError, match=f"{url}/{shard(0)} cannot be read: .*network"):
-        next(shards.in_order("train", batch_size=1, prefetch=0))
+        next(shards.sequential_batches("train", batch_size=1, prefetch=0))
     gs_store.proxy.clear()
-    assert next(shards.in_order("train", batch_size=1))["row_index"] == [0]
+    assert next(shards.sequential_batches("train", batch_size=1))["row_index"] == [0]
 
 
 def test_a_package_that_is_not_installed():
@@ -269,7 +269,8 @@ import textmill.schemas.files.set_files
 from textmill.trainers.reader import ShardSet
 textmill.schemas.files.set_files.REQUEST_BYTES = int(sys.argv[3])
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
-print(sum(int(b["input_ids"].astype(int).sum()) for b in shards.in_order("train", batch_size=60)))
+batches = shards.sequential_batches("train", batch_size=60)
+print(sum(int(batch["input_ids"].astype(int).sum()) for batch in batches))
 """
 
 

@@ -85,7 +85,7 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
 
 
 MLM, CLASSES = mlm_schema(), class_schema()
-ONE_A_ROW = mlm_schema(packing="none")
+ONE_PER_ROW = mlm_schema(packing="none")
 ORDER = "rows <= segments <= tokens in rows <= positions in rows"
 LABELS = "labels are the classes, and add up to the documents"
 SPECIALS = "specials added are those of parameters"
@@ -100,7 +100,7 @@ SPECIALS = "specials added are those of parameters"
         (MLM, {"segments": 6, "specials_added": 12}, None),
         (MLM, {"tokens_in_rows": 16}, None),
         (MLM, {"tokens_in_rows": 17}, ORDER),
-        (ONE_A_ROW, {}, "rows = segments, since packing is none"),
+        (ONE_PER_ROW, {}, "rows = segments, since packing is none"),
         (MLM, {"masked": 2}, None),
         (MLM, {"masked": 3}, "masked <= rows x 2"),
         (MLM, {"labels": {"neg": 2}}, LABELS),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from textmill.trainers.data.adapters import (
     attention_mask,
-    one_segment_a_row,
+    one_segment_per_row,
     segments_of,
     variable_length,
 )
@@ -81,12 +81,12 @@ def test_one_segment_a_row_by_hand():
         "label": np.array([3, 0, 4]),
     }
     assert segments_of(batch["segment_ids"]) == [(0, 1), (0, 2), (2, 1)]
-    alone = one_segment_a_row(batch)
+    alone = one_segment_per_row(batch)
     assert alone["input_ids"].tolist() == [[5, 0, 0, 0], [6, 7, 0, 0], [8, 5, 5, 5]]
     assert alone["segment_ids"].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
     assert alone["label"].tolist() == [3, 3, 4]
     assert {name: column.dtype for name, column in alone.items()} == {
         name: column.dtype for name, column in batch.items()
     }
-    picked = one_segment_a_row(batch, [(0, 2), (0, 2)])
+    picked = one_segment_per_row(batch, [(0, 2), (0, 2)])
     assert picked["input_ids"].tolist() == [[6, 7, 0, 0]] * 2

@@ -94,11 +94,11 @@ def test_a_mixture_of_one_is_that_set(sets):
 def test_evaluation_of_the_first_rows_of_every_set(sets, most, due, hosts):
     mixture, asked = mix(sets, a=0.9, b=0.1), {"batch_size": 3 + (hosts == 2), "most": most}
     shares = [
-        mixture.in_order("validation", **asked, process_index=host, process_count=hosts)
+        mixture.sequential_batches("validation", **asked, process_index=host, process_count=hosts)
         for host in range(hosts)
     ]
     batches = [batch for step in zip(*shares, strict=True) for batch in step]
-    assert len(batches) == mixture.count_in_order("validation", **asked) * hosts
+    assert len(batches) == mixture.count_sequential_batches("validation", **asked) * hosts
     assert all(len(set(batch["set_index"])) == 1 for batch in batches), "the last is padded"
     joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
     real = joined["row_weights"] == 1
@@ -112,9 +112,9 @@ def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):
     counts = {
         name: np.count_nonzero(sets[1][name]["train"]["segment_ids"]) / ROWS[name] for name in "ab"
     }
-    assert ShardSet(sets[0] / "a").tokens_a_row("train") == pytest.approx(counts["a"])
+    assert ShardSet(sets[0] / "a").mean_tokens_per_row("train") == pytest.approx(counts["a"])
     due = 0.9 * counts["a"] + 0.1 * counts["b"]
-    assert mix(sets, a=0.9, b=0.1).tokens_a_row("train") == pytest.approx(due)
+    assert mix(sets, a=0.9, b=0.1).mean_tokens_per_row("train") == pytest.approx(due)
 
 
 def test_splits_that_a_set_lacks_or_that_are_empty(sets, tmp_path):
@@ -122,7 +122,7 @@ def test_splits_that_a_set_lacks_or_that_are_empty(sets, tmp_path):
     write_set(tmp_path / "bare", schema, {"train": packed_rows(schema, 5, seed=0)})
     mixture = ShardSet.mix({f"{sets[0]}/a": 1, f"{tmp_path}/bare": 1})
     assert mixture.splits == ("train", "validation") and mixture.rows("validation") == 4
-    assert len(list(mixture.in_order("validation", batch_size=4))) == 1
+    assert len(list(mixture.sequential_batches("validation", batch_size=4))) == 1
     with pytest.raises(DataError, match="bare: split 'validation' has no rows"):
         next(mixture.batches("validation", batch_size=2, seed=0, prefetch=0))
     with pytest.raises(UsageError, match="no split 'test': it has train, validation"):
@@ -204,20 +204,22 @@ def test_one_stage_of_rows_is_the_mixture_by_weight(sets):
     orders = [mixture.order("train", np.arange(3000)) for mixture in both]
     for name in orders[0]:
         assert orders[0][name].tolist() == orders[1][name].tolist()
-    assert both[0].tokens_a_row("train") == both[1].tokens_a_row("train")
+    assert both[0].mean_tokens_per_row("train") == both[1].mean_tokens_per_row("train")
     assert both[0].row_shares("train", 1000) == both[1].row_shares("train", 1000)
 
 
 def test_shares_of_tokens_are_shares_of_rows_by_the_mean(sets):
     """Shares of 0.8 and 0.2 of the tokens, for means of ma and mb: 0.8 / ma to 0.2 / mb rows."""
     mixture, rows = stage(sets), 10 * 6
-    means = [part.tokens_a_row("train") for part in mixture.parts]
+    means = [part.mean_tokens_per_row("train") for part in mixture.parts]
     of_a = 0.8 / means[0] / (0.8 / means[0] + 0.2 / means[1])
     counted = np.bincount(mixture.order("train", np.arange(rows))["set_index"], minlength=3)
     assert counted.tolist() == [round(of_a * rows), rows - round(of_a * rows), 0]
     by_rows = stage(sets, stage_shares="rows").order("train", np.arange(rows))
     assert np.bincount(by_rows["set_index"]).tolist() == [48, 12]
-    assert mixture.tokens_a_row("train") == pytest.approx(1 / (0.3 / means[0] + 0.7 / means[2]))
+    assert mixture.mean_tokens_per_row("train") == pytest.approx(
+        1 / (0.3 / means[0] + 0.7 / means[2])
+    )
 
 
 def test_shares_of_tokens_over_ten_windows(tmp_path):
@@ -249,19 +251,19 @@ def test_shares_of_tokens_over_ten_windows(tmp_path):
 
 def test_rows_of_tokens_are_counted_stage_by_stage(sets):
     mixture = stage(sets)
-    means = [part.tokens_a_row("train") for part in mixture.parts]
+    means = [part.mean_tokens_per_row("train") for part in mixture.parts]
     first = 60 / (0.8 / means[0] + 0.2 / means[1])
     for tokens, rows in ((first / 2, 30), (first, 60), (first + 7 * means[1], 67)):
         found = float(mixture.rows_of_tokens("train", Fraction(tokens)))
         assert found == pytest.approx(rows, rel=1e-9)
-    more = first + 140 * means[1] + 8 * mixture.tokens_a_row("train")
+    more = first + 140 * means[1] + 8 * mixture.mean_tokens_per_row("train")
     assert float(mixture.rows_of_tokens("train", Fraction(more))) == pytest.approx(208, rel=1e-9)
 
 
 def test_starts_after_tokens(sets):
     """The first step before which so many tokens were read, as counted in the rows' mean."""
     by_tokens = stage(sets, "0:a=1;1K:b=1")
-    mean = 10 * by_tokens.parts[0].tokens_a_row("train")
+    mean = 10 * by_tokens.parts[0].mean_tokens_per_row("train")
     assert str(by_tokens.stages) == f"0:a=1;{math.ceil(1000 / mean)}:b=1"
     half = stage(sets, "0:a=1;50%:b=1", steps=None, tokens=5000)
     assert str(half.stages) == f"0:a=1;{math.ceil(2500 / mean)}:b=1"
@@ -280,7 +282,7 @@ def test_passes_of_each_stage(sets):
     head = "stage     steps  dataset    share  tokens  rows  passes  passes so far"
     assert lines[0] == head and len(set(map(len, lines))) == 1
     [tokens] = {line.split()[6] for line in lines if line.split()[0] == "2"}
-    due = 140 * ShardSet(sets[0] / "b").tokens_a_row("train")
+    due = 140 * ShardSet(sets[0] / "b").mean_tokens_per_row("train")
     assert tokens == f"{due:,.0f}"
 
 
@@ -292,7 +294,7 @@ def test_shares_of_the_rows_of_a_run(sets):
 def test_datasets_that_are_mixed_without_shares(sets):
     """They are evaluated; their fingerprint is that of the mixture in any stages."""
     bare = open_shards(",".join(str(sets[0] / name) for name in "abc"))
-    assert bare.count_in_order("validation", batch_size=4) == 3
+    assert bare.count_sequential_batches("validation", batch_size=4) == 3
     with pytest.raises(UsageError, match="the datasets have no weights; give each one"):
         next(bare.batches("train", batch_size=2, seed=0, prefetch=0))
     several = stage(sets), stage(sets, "0:c=1"), stage(sets, stage_shares="rows")

@@ -34,7 +34,7 @@ def small_set(request, tmp_path_factory):
 @pytest.fixture(params=["dataset", "mixture"])
 def reader(request, small_set, tmp_path, monkeypatch):
     """The set of 40 rows, or a mixture of it and 7 of another encoding; few batches a read."""
-    monkeypatch.setattr("textmill.trainers.data.batches._BYTES_A_READ", 2000)
+    monkeypatch.setattr("textmill.trainers.data.batches._BYTES_PER_READ", 2000)
     if request.param == "dataset":
         return ShardSet(small_set[0])
     write_mlm_set(tmp_path / "other", train=7, seed=3, encoding="int64_list")
@@ -84,7 +84,7 @@ def test_in_order_counts_every_row_once(small_set, batch_size, hosts):
     seen = []
     for host in range(hosts):
         share = {"process_index": host, "process_count": hosts}
-        batches = list(shards.in_order("validation", batch_size=batch_size, **share))
+        batches = list(shards.sequential_batches("validation", batch_size=batch_size, **share))
         assert len(batches) == -(-10 // batch_size)
         for batch in batches:
             real = batch["row_weights"] == 1

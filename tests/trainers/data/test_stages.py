@@ -97,10 +97,10 @@ def in_steps(text: str, **length) -> list[int]:
     """Starts where a step has 100 tokens of a and 300 of b."""
     means = {"a": 100, "b": 300}
 
-    def tokens_a_step(stage: MixtureStage) -> Fraction:
+    def tokens_per_step(stage: MixtureStage) -> Fraction:
         return Fraction(sum(means[name] for name in stage.shares), len(stage.shares))
 
-    return Stages.parse(text).in_steps(tokens_a_step, **length).starts
+    return Stages.parse(text).in_steps(tokens_per_step, **length).starts
 
 
 def test_starts_in_steps():

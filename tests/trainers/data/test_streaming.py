@@ -31,7 +31,7 @@ ROWS, PIECES, PIECE_BYTES, WINDOW = 6000, 500, 2200, 8
 SIZES = f"""
 from textmill.schemas.format import pieces
 from textmill.trainers.data import batches, shard_set
-pieces.PIECE_BYTES, shard_set.WINDOW_PIECES, batches._BYTES_A_READ = {PIECE_BYTES}, {WINDOW}, 9000
+pieces.PIECE_BYTES, shard_set.WINDOW_PIECES, batches._BYTES_PER_READ = {PIECE_BYTES}, {WINDOW}, 9000
 """
 
 
@@ -41,7 +41,7 @@ def small_pieces():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE_BYTES", PIECE_BYTES)
         patch.setattr(textmill.trainers.data.shard_set, "WINDOW_PIECES", WINDOW)
-        patch.setattr(textmill.trainers.data.batches, "_BYTES_A_READ", 9000)
+        patch.setattr(textmill.trainers.data.batches, "_BYTES_PER_READ", 9000)
         yield
 
 
@@ -179,7 +179,10 @@ def test_a_split_in_stored_order(gs_url, directory, cache):
     there, here = streamed(gs_url, cache, directory), ShardSet(str(directory))
     for split in ("train", "validation"):
         options = {"batch_size": 77}
-        assert_equal([*there.in_order(split, **options)], [*here.in_order(split, **options)])
+        assert_equal(
+            [*there.sequential_batches(split, **options)],
+            [*here.sequential_batches(split, **options)],
+        )
     rows = [row["input_ids"] for row in itertools.islice(there.split("train"), 100)]
     np.testing.assert_array_equal(rows, here.read("train", np.arange(100))["input_ids"])
 

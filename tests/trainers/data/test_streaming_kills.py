@@ -37,7 +37,7 @@ def test_a_reader_that_is_killed_twenty_times(gs_store, tmp_path, monkeypatch):
     """At seeded moments of three epochs: rows and their order are those of an unbroken reader."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr(textmill.trainers.data.shard_set, "WINDOW_PIECES", WINDOW)
-    monkeypatch.setattr(textmill.trainers.data.batches, "_BYTES_A_READ", 9000)
+    monkeypatch.setattr(textmill.trainers.data.batches, "_BYTES_PER_READ", 9000)
     directory, out = tmp_path / "set", tmp_path / "rows"
     write_mlm_set(directory, train=ROWS, validation=10, shards={"train": 5, "validation": 1})
     here = ShardSet(str(directory), order="window")

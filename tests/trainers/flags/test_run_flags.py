@@ -314,7 +314,7 @@ class _Rows(SimpleNamespace):
     def rows(self, split):
         return self.count
 
-    def tokens_a_row(self, split):
+    def mean_tokens_per_row(self, split):
         return 100.0
 
     rows_of_tokens: Any = BatchReader.rows_of_tokens

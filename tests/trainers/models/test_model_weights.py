@@ -29,11 +29,11 @@ from textmill.trainers.models.hf_files import read_directory, write_directory
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.models.weights import (
     Layout,
-    fresh,
     from_layout,
     from_published,
-    grow_rows,
+    init_weights,
     keep_own_layer,
+    resize_embeddings,
     shapes,
     to_layout,
     to_published,
@@ -126,7 +126,7 @@ def test_what_a_file_lacks_of_a_head_begins_new(fields, theirs, ours, notes, tmp
     assert all(re.match(due, note) for due, note in zip(notes, found, strict=True)), found
     base = "" if theirs else config.base
     held = {base + name: value.numpy() for name, value in model.state_dict().items()}
-    begun = to_published(fresh(config, 0), config)
+    begun = to_published(init_weights(config, 0), config)
     for name, value in to_published(weights, config).items():
         is_held = name in held and held[name].shape == value.shape
         due = held[name] if is_held else begun[name]
@@ -252,13 +252,13 @@ def test_a_number_that_is_not_finite_is_found_in_the_file(dtype, value, said, tm
 
 def test_a_grown_table_keeps_its_rows():
     table = np.random.default_rng(0).normal(5, 2, (400, 8)).astype(np.float32)
-    grown = grow_rows(table, 900, seed=1)
+    grown = resize_embeddings(table, 900, seed=1)
     assert grown.shape == (900, 8) and grown.dtype == np.float32
     np.testing.assert_array_equal(grown[:400], table)
     assert np.abs(grown[400:].mean(0) - table.mean(0)).max() < 0.05
     assert grown[400:].std(0) == pytest.approx(table.std(0) / 10, rel=0.15)
-    np.testing.assert_array_equal(grown, grow_rows(table, 900, seed=1))
-    assert grow_rows(table[:, 0], 401, seed=0).shape == (401,)
+    np.testing.assert_array_equal(grown, resize_embeddings(table, 900, seed=1))
+    assert resize_embeddings(table[:, 0], 401, seed=0).shape == (401,)
 
 
 def test_half_a_head_is_refused():
@@ -273,9 +273,9 @@ def test_half_a_head_is_refused():
 def test_fresh_weights():
     """By name and seed; what is added to GPT-2's residual stream begins smaller."""
     config = read_config({**GPT2, "n_embd": 128, "n_layer": 8}, "CausalLM")
-    weights = fresh(config, 3)
-    assert_same(weights, fresh(config, 3))
-    assert (fresh(config, 4)["layers.0.qkv.weight"] != weights["layers.0.qkv.weight"]).all()
+    weights = init_weights(config, 3)
+    assert_same(weights, init_weights(config, 3))
+    assert (init_weights(config, 4)["layers.0.qkv.weight"] != weights["layers.0.qkv.weight"]).all()
     assert (weights["layers.0.qkv.weight"] != weights["layers.1.qkv.weight"]).all()
     for name, value in weights.items():
         *_, module, leaf = name.split(".")
@@ -287,8 +287,8 @@ def test_fresh_weights():
             due = 0.005 if module in ("attention_out", "mlp_out") else 0.02
             assert value.std() == pytest.approx(due, rel=0.1), name
     other = replace(config, layers=2, vocab_size=90)
-    assert_same(*({"q": fresh(c, 3)["layers.1.qkv.weight"]} for c in (config, other)))
-    opt = fresh(read_config({**OPT, "hidden_size": 128}, "CausalLM"), 0)
+    assert_same(*({"q": init_weights(c, 3)["layers.1.qkv.weight"]} for c in (config, other)))
+    opt = init_weights(read_config({**OPT, "hidden_size": 128}, "CausalLM"), 0)
     assert opt["layers.0.mlp_out.weight"].std() == pytest.approx(0.02, rel=0.1)
 
 

@@ -22,7 +22,7 @@ from textmill.trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFla
 from textmill.trainers.models.model_config import ModelConfig, with_dropout
 from textmill.trainers.models.plan_model import SIZES, plan_model
 from textmill.trainers.models.rope import Rope
-from textmill.trainers.models.weights import fresh, shapes
+from textmill.trainers.models.weights import init_weights, shapes
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def test_new_encoders():
     planned = plan_model(change_flags(flags, layers=1, hidden_size=32), schema)
     weights, notes = planned.first_weights(5)
     assert not notes
-    for name, value in fresh(planned.config, 5).items():
+    for name, value in init_weights(planned.config, 5).items():
         np.testing.assert_array_equal(weights[name], value)
 
 
@@ -81,7 +81,7 @@ def test_new_modernberts():
     tiny = change_flags(flags, family="modernbert", model="tiny")
     config, *_ = plan_model(tiny, mlm_schema())
     assert config.local_layers == (False, True) and config.rope_of(1) == Rope()
-    assert fresh(config, 0)["layers.0.mlp_out.weight"].std() == pytest.approx(0.01, rel=0.1)
+    assert init_weights(config, 0)["layers.0.mlp_out.weight"].std() == pytest.approx(0.01, rel=0.1)
 
 
 PUBLISHED = [

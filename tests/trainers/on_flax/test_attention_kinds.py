@@ -18,7 +18,7 @@ from textmill.trainers.on_flax.flax_attention import (
     Machine,
     MaskRule,
     attend,
-    attend_by_blocks,
+    blockwise_attention,
     by_cudnn,
     by_splash,
     key_blocks,
@@ -38,8 +38,8 @@ BLOCK = 8  # tokens of a block, so that rows have several
 
 
 def small_blocks(queries, keys, values, segments, rule):
-    """`attend_by_blocks` with blocks of BLOCK tokens."""
-    return attend_by_blocks(queries, keys, values, segments, rule._replace(block=BLOCK))
+    """`blockwise_attention` with blocks of BLOCK tokens."""
+    return blockwise_attention(queries, keys, values, segments, rule._replace(block=BLOCK))
 
 
 HERE: dict[str, Any] = {  # the kinds as they run on a CPU
@@ -162,7 +162,7 @@ def test_blocks_of_other_documents_are_skipped():
 
 def test_memory_of_blockwise_is_linear(monkeypatch):
     """Twice the tokens need twice the memory, forwards and backwards."""
-    monkeypatch.setattr(flax_attention, "KINDS", {"blockwise": attend_by_blocks})
+    monkeypatch.setattr(flax_attention, "KINDS", {"blockwise": blockwise_attention})
 
     def temporaries(kind, length):
         def loss(queries, segments):

@@ -25,7 +25,7 @@ from tests.tools.model_cases import (
 )
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.torch_models import as_ours, compute, make_model, save_model, torch, transformers
-from textmill.trainers.data.adapters import one_segment_a_row
+from textmill.trainers.data.adapters import one_segment_per_row
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.flax_mlm import FlaxMlmFlags
@@ -230,7 +230,7 @@ def test_packed_equals_unpacked(name):
     assert report.ok, report
     assert report.segments > 5 and report.largest()[EARLIER].by == 0
     (_, loss, gradients, _), (_, each_loss, each_gradients, _) = (
-        run(params, filled(rows)) for rows in (packed(), one_segment_a_row(packed()))
+        run(params, filled(rows)) for rows in (packed(), one_segment_per_row(packed()))
     )
     apart = jax.tree.map(lambda a, b: np.abs(a - b).max(), gradients, each_gradients)
     worst = max(jax.tree.leaves(apart))

@@ -83,7 +83,7 @@ def test_what_is_exported_transformers_measures_alike(shards, whole):
     assert losses[-1] < losses[0]
     model = open_model(str(exported)).eval()
     nats = counted = 0.0
-    for batch in ShardSet(shards).in_order("validation", batch_size=5):
+    for batch in ShardSet(shards).sequential_batches("validation", batch_size=5):
         found = nats_of(model, batch)
         nats, counted = nats + found[0].item(), counted + found[1].item()
     assert nats / counted == pytest.approx(
@@ -248,7 +248,7 @@ def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
 def loss_by_torch(model, shards):
     """The sum over the masked tokens of validation, each segment alone."""
     total = 0.0
-    for rows in ShardSet(str(shards)).in_order("validation", batch_size=1):
+    for rows in ShardSet(str(shards)).sequential_batches("validation", batch_size=1):
         segments = rows["segment_ids"][0].astype(int)
         used = rows["masked_weights"][0] > 0
         places = rows["masked_positions"][0][used].astype(int)

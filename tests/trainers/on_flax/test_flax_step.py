@@ -24,7 +24,7 @@ from textmill.trainers.flax_mlm import FlaxMlmFlags
 from textmill.trainers.models.families import Module
 from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
-from textmill.trainers.models.weights import fresh, to_published
+from textmill.trainers.models.weights import init_weights, to_published
 from textmill.trainers.on_flax.flax_decoder import ClmObjective
 from textmill.trainers.on_flax.flax_encoder import MlmObjective
 from textmill.trainers.on_flax.flax_program import FlaxProgram, dropout_key
@@ -47,7 +47,7 @@ def program_of(flags=FLAGS, schema=SCHEMA, devices=None, evaluates=False) -> Fla
         flags, schema, plan_model(flags, schema).config, flags.length.steps or 0, Path("run")
     )
     program = FlaxProgram(plan, MlmObjective(plan), devices)
-    program.load(fresh(plan.model, flags.compute.seed), None)
+    program.load(init_weights(plan.model, flags.compute.seed), None)
     program.compile(trains=True, evaluates=evaluates)
     return program
 
@@ -256,7 +256,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys, more):
     )
     plan = TrainingPlan(flags, schema, plan_model(flags, schema).config, 20, Path("run"))
     program = FlaxProgram(plan, ClmObjective(plan))
-    begin = fresh(plan.model, 0)
+    begin = init_weights(plan.model, 0)
     program.load(begin, None)
     program.compile(trains=True, evaluates=False)
     settings = plan.model.to_json(schema.special_ids)

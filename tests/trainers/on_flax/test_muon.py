@@ -17,7 +17,7 @@ from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.flax_mlm import FlaxMlmFlags
 from textmill.trainers.models.families import FAMILIES, Module
 from textmill.trainers.models.plan_model import plan_model
-from textmill.trainers.models.weights import fresh, shapes
+from textmill.trainers.models.weights import init_weights, shapes
 from textmill.trainers.on_flax.layers import name_leaves, to_params
 from textmill.trainers.on_flax.optimizers import optimizer_for
 
@@ -108,7 +108,7 @@ def test_names_of_the_state():
     flags = make_flags(FlaxClmFlags, shards="set", layers=1, optimizer="muon", **SIZES)
     config = plan_model(flags, clm_schema(max_length=16)).config
     optimizer = optimizer_for(flags.optimization, lambda done: RATE, config.modules)
-    state = name_leaves(jax.eval_shape(optimizer.init, to_params(fresh(config, 0), config)))
+    state = name_leaves(jax.eval_shape(optimizer.init, to_params(init_weights(config, 0), config)))
     muon, adamw = "1.inner_states.muon.inner_state.", "1.inner_states.adamw.inner_state."
     kernels = [f"layers.0.{n}.kernel" for n in ("attention_out", "mlp_in", "mlp_out", "qkv")]
     others = [

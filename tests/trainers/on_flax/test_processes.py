@@ -18,7 +18,7 @@ from textmill.trainers.flags.framework_flags import ProcessFlags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
-from textmill.trainers.models.weights import fresh, to_published
+from textmill.trainers.models.weights import init_weights, to_published
 from textmill.trainers.run.checkpoint_files import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -111,7 +111,7 @@ def write_first_weights(place: Path, shards: Path) -> Path:
     sizes = make_flags(FlaxClmFlags, shards="-", layers=1, hidden_size=8, heads=1)
     config = plan_model(sizes, schema).config
     for name in "ab":
-        weights = fresh(config, 0)
+        weights = init_weights(config, 0)
         weights["embeddings.tokens.weight"][7, 3] += name == "b"
         content = (shards / "tokenizer.json").read_bytes()
         published = to_published(weights, config)

@@ -55,7 +55,7 @@ def test_texts_are_classified(shards, tmp_path, capsys, monkeypatch):
     whole = tmp_path / "run"
     train(shards, whole, "--steps=12", "--evaluate_every=4", "--checkpoint_every=3")
     capsys.readouterr()
-    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
+    rows = next(ShardSet(str(shards)).sequential_batches("validation", batch_size=24, prefetch=0))
     texts = [
         " ".join(f"w{number}" for number in row[segment > 0][1:-1])
         for row, segment in zip(rows["input_ids"], rows["segment_ids"], strict=True)
@@ -144,7 +144,7 @@ def test_logits_are_float32_where_all_else_is_bfloat16(shards):
     head, seen = program.module.head, []
     head.out.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
     head.dense.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
-    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=8, prefetch=0))
+    rows = next(ShardSet(str(shards)).sequential_batches("validation", batch_size=8, prefetch=0))
     logits = program.evaluate(program.put(rows))()["logits"]
     dense_dtype, (given, given_back) = seen
     assert dense_dtype == torch.bfloat16

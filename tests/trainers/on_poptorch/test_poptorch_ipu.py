@@ -140,7 +140,9 @@ def test_programs_of_two_replicas_and_two_steps_a_call(shards):
         program = compiled(
             shards, batch_size=32, replication=2, device_iterations=2, epochs=1.5, **intervals
         )
-    assert (program.steps, program.steps_a_call) == (4, 2), "3 steps of 1.5 epochs, and whole calls"
+    assert (program.steps, program.steps_per_call) == (4, 2), (
+        "3 steps of 1.5 epochs, and whole calls"
+    )
     training, inference = (poptorch.executors[kind] for kind in ("training", "inference"))
     assert training.options["gradientAccumulation"] == 8
     assert training.options["accumulationAndReplicationReductionType"].name == "Mean"

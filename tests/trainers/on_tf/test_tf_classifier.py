@@ -25,7 +25,7 @@ from textmill.trainers.flags.framework_flags import TfComputeFlags
 from textmill.trainers.metrics.class_scores import class_metrics, probabilities
 from textmill.trainers.models.hf_files import read_directory
 from textmill.trainers.models.plan_model import plan_model
-from textmill.trainers.models.weights import fresh
+from textmill.trainers.models.weights import init_weights
 from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
 from textmill.trainers.on_tf.tf_layers import fill
@@ -98,7 +98,7 @@ def test_a_run_learns_and_is_used(shards, tmp_path, capfd):
     assert evaluations[-1]["loss"] < 0.9 * evaluations[0]["loss"], "it learns"
     best = 8 * (1 + int(np.argmax([line["accuracy"] for line in evaluations])))
     assert (Checkpoints(whole).steps, Checkpoints(whole).best) == ([16, 24], best)
-    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
+    rows = next(ShardSet(str(shards)).sequential_batches("validation", batch_size=24, prefetch=0))
     texts = [
         " ".join(f"w{number}" for number in ids[segments > 0][1:-1])
         for ids, segments in zip(rows["input_ids"], rows["segment_ids"], strict=True)
@@ -191,7 +191,7 @@ def program_of(shards, **flags):
     model = plan_model(config, reader.schema).config
     plan = TrainingPlan(config, reader.schema, model, 10, Path("run"))
     program = TfProgram(plan, lambda: ClassificationObjective(model, [1.0, 2.0]))
-    program.load(fresh(model, 0), None)
+    program.load(init_weights(model, 0), None)
     batches = reader.batches("train", batch_size=8, seed=0, stop_step=4, prefetch=0)
     return program, list(batches)
 

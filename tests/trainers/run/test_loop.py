@@ -27,7 +27,7 @@ from textmill.trainers.flags.command_line import command
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.metrics import plots
 from textmill.trainers.models.plan_model import training_flops
-from textmill.trainers.models.weights import fresh
+from textmill.trainers.models.weights import init_weights
 from textmill.trainers.reader import ShardSet
 from textmill.trainers.run import compilation, journal, summary
 from textmill.trainers.run.checkpoints import Checkpoints
@@ -53,7 +53,7 @@ def test_what_a_run_measures(shards, tmp_path, more, rows):
     """
     run_numpy(shards, tmp_path / "run", **more)
     config = find_trained(str(tmp_path / "run")).config
-    table, momentum = fresh(config, 0)[TABLE], np.float32(0)
+    table, momentum = init_weights(config, 0)[TABLE], np.float32(0)
     schedule, due = Schedule(12, OptimizationFlags(warmup_steps=2)), []
     reader = ShardSet(str(shards))
     validation = reader.read("validation", np.arange(rows))
@@ -191,10 +191,10 @@ def test_states_that_do_not_fit_are_named():
             check_state(state, due, "lion")
 
 
-@pytest.mark.parametrize("steps_a_call", [1, 4])
-def test_a_loss_that_is_no_number_names_its_rows(shards, tmp_path, steps_a_call):
+@pytest.mark.parametrize("steps_per_call", [1, 4])
+def test_a_loss_that_is_no_number_names_its_rows(shards, tmp_path, steps_per_call):
     """The batch is in a file, as the reader gave it; the run resumes with a lower rate."""
-    flags = numpy_flags(shards, tmp_path, learning_rate=1e12, steps_a_call=steps_a_call)
+    flags = numpy_flags(shards, tmp_path, learning_rate=1e12, steps_per_call=steps_per_call)
     with pytest.raises(DataError) as stopped:
         train(flags, numpy_trainer())
     said = str(stopped.value)
@@ -357,11 +357,13 @@ def test_speed_of_each_device_and_its_share_of_the_peak(shards, tmp_path, capfd,
     assert re.search(r"[\d,]+ tokens/s \([\d,]+ a device, MFU \d+\.\d%\)", capfd.readouterr().err)
     for line in read_metrics(str(tmp_path / "gpus/metrics.jsonl")):
         if line["kind"] == "train":
-            a_device = line["tokens_per_second_per_device"]
-            assert a_device == pytest.approx(line["tokens_per_second"] / 2, abs=0.1)
-            assert line["mfu"] == pytest.approx(a_device * line["flops_per_token"] / 1e9, abs=1e-4)
-            tokens_a_step = line["tokens_per_second"] * line["seconds_per_step"]
-            assert 0 < tokens_a_step <= 4 * 16 * 1.001
+            per_device = line["tokens_per_second_per_device"]
+            assert per_device == pytest.approx(line["tokens_per_second"] / 2, abs=0.1)
+            assert line["mfu"] == pytest.approx(
+                per_device * line["flops_per_token"] / 1e9, abs=1e-4
+            )
+            tokens_per_step = line["tokens_per_second"] * line["seconds_per_step"]
+            assert 0 < tokens_per_step <= 4 * 16 * 1.001
 
 
 def test_length_by_epochs_and_tokens(shards, tmp_path):

@@ -192,30 +192,30 @@ def test_in_another_thread_signals_are_others(shards, whole, tmp_path):
     assert not failed and remains_of(tmp_path) == whole()
 
 
-@pytest.mark.parametrize("steps_a_call", [2, 4])
-def test_several_steps_a_call(shards, whole, tmp_path, steps_a_call):
+@pytest.mark.parametrize("steps_per_call", [2, 4])
+def test_several_steps_a_call(shards, whole, tmp_path, steps_per_call):
     """Rows, rates and measurements are those of as many calls of one step."""
     diary = Diary()
-    flags = numpy_flags(shards, tmp_path / "run", steps_a_call=steps_a_call, checkpoint_every=4)
+    flags = numpy_flags(shards, tmp_path / "run", steps_per_call=steps_per_call, checkpoint_every=4)
     train(flags, numpy_trainer(diary))
     assert [count for name, count in diary.entries if name == "train"] == [
-        *range(0, 12, steps_a_call)
+        *range(0, 12, steps_per_call)
     ]
     assert remains_of(tmp_path / "run") == whole(checkpoint_every=4)
-    for count in range(0, 12, steps_a_call):
+    for count in range(0, 12, steps_per_call):
         flags = change_flags(flags, output=str(tmp_path / str(count)))
         assert interrupted(flags, ("train", count), signal.SIGTERM)
-        assert Checkpoints(tmp_path / str(count)).latest == count + steps_a_call
+        assert Checkpoints(tmp_path / str(count)).latest == count + steps_per_call
         go_on(flags)
         assert remains_of(tmp_path / str(count)) == whole(checkpoint_every=4)
 
 
 def test_calls_are_whole(shards, tmp_path, capfd):
     """A schedule of ten steps in calls of four is one of twelve."""
-    run_numpy(shards, tmp_path / "ten", steps=10, steps_a_call=4)
-    run_numpy(shards, tmp_path / "twelve", steps_a_call=4)
+    run_numpy(shards, tmp_path / "ten", steps=10, steps_per_call=4)
+    run_numpy(shards, tmp_path / "twelve", steps_per_call=4)
     assert remains_of(tmp_path / "ten") == remains_of(tmp_path / "twelve")
-    flags = numpy_flags(shards, tmp_path / "stopped", steps_a_call=4, stop_after=6)
+    flags = numpy_flags(shards, tmp_path / "stopped", steps_per_call=4, stop_after=6)
     train(flags, numpy_trainer())
     assert Checkpoints(tmp_path / "stopped").latest == 8
     assert "step 1/8  epoch 0.10" in capfd.readouterr().err
@@ -226,7 +226,7 @@ def test_calls_are_whole(shards, tmp_path, capfd):
         "the newest checkpoint is after step 3, not a multiple of --device_iterations=2: give a "
     )
     with pytest.raises(DataError, match=f"{message}divisor of 3"):
-        run_numpy(shards, tmp_path / "three", resume=True, steps_a_call=2)
+        run_numpy(shards, tmp_path / "three", resume=True, steps_per_call=2)
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -157,9 +157,9 @@ def test_a_length_in_tokens(three, tmp_path, capfd):
     train(numpy_flags(three, tmp_path / "run", dry_run=True, **flags), numpy_trainer())
     said = capfd.readouterr().out
     parts = open_shards(three).parts  # type: ignore[union-attr]
-    first = -(-400 // (4 * parts[0].tokens_a_row("train")))
-    left = 800 - first * 4 * parts[0].tokens_a_row("train")
-    steps = int(first + -(-left // (4 * parts[2].tokens_a_row("train"))))
+    first = -(-400 // (4 * parts[0].mean_tokens_per_row("train")))
+    left = 800 - first * 4 * parts[0].mean_tokens_per_row("train")
+    steps = int(first + -(-left // (4 * parts[2].mean_tokens_per_row("train"))))
     assert f"{steps} steps of 4 rows" in said and f"  {int(first) + 1} to {steps}  math" in said
 
 

@@ -314,7 +314,7 @@ def answered(shards):
     lines = (shards.locate("evaluation.jsonl"),)
     with open(*lines, encoding="utf-8") as file:
         names = {line["example_id"]: line["id"] for line in map(json.loads, file)}
-    for batch in shards.in_order("validation", batch_size=2):
+    for batch in shards.sequential_batches("validation", batch_size=2):
         ids, lengths = np.full((2, 4), 49, np.int32), np.zeros(2, np.int32)
         for row, (high, low) in enumerate(batch["example_id"].tolist()):
             answer = right[names[f"{high:08x}{low:08x}"]] if batch["row_weights"][row] else [49] * 4

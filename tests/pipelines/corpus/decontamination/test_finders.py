@@ -8,8 +8,8 @@ import pytest
 
 from tests.tools.filter_factory import column
 from textmill.pipelines.corpus.decontamination.finders import Finder, load_finder, stage_index
-from textmill.pipelines.corpus.decontamination.gram_index import (
-    GramIndex,
+from textmill.pipelines.corpus.decontamination.ngram_index import (
+    NgramIndex,
     Targets,
     index_targets,
     pack_index,
@@ -46,7 +46,7 @@ def assert_equal(found, expected, kind):
 @pytest.mark.parametrize("gone", [[], [0, 3], range(len(INDEX.hash_G))], ids=["all", "some", "no"])
 def test_what_is_unpacked_is_what_was_packed(gone):
     index = INDEX.without(np.array(gone, np.int64), WHOLE)
-    assert_equal(unpack_index(pack_index(index)), index, GramIndex)
+    assert_equal(unpack_index(pack_index(index)), index, NgramIndex)
 
 
 def test_a_worker_finds_what_the_launcher_would(tmp_path):

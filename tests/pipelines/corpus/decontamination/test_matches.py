@@ -17,11 +17,6 @@ from textmill.pipelines.corpus.decontamination.finders import (
     find_common,
     find_holders,
 )
-from textmill.pipelines.corpus.decontamination.gram_index import (
-    Targets,
-    find_phrases,
-    index_targets,
-)
 from textmill.pipelines.corpus.decontamination.matches import (
     MOST_LISTED,
     Finder,
@@ -29,6 +24,11 @@ from textmill.pipelines.corpus.decontamination.matches import (
     add_hits,
     hits_file,
     judge_hits,
+)
+from textmill.pipelines.corpus.decontamination.ngram_index import (
+    Targets,
+    find_phrases,
+    index_targets,
 )
 
 # Few words, so that n-grams repeat, overlap and share their beginnings.

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from tests.pipelines.corpus.decontamination.test_matches import targets_of
-from textmill.pipelines.corpus.decontamination.gram_index import index_targets
 from textmill.pipelines.corpus.decontamination.matches import Finder
+from textmill.pipelines.corpus.decontamination.ngram_index import index_targets
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
 
 QUESTIONS = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text(encoding="utf-8"))

@@ -116,11 +116,11 @@ def test_a_chain_is_decided_link_by_link():
 def test_large_values_travel_in_parts(monkeypatch):
     monkeypatch.setattr(shuffle, "VALUE_BYTES", 1000)
     edges = edges_of([(number, number + 1, 0.9) for number in range(100)])
-    outbox = shuffle.Outbox("runner", "", 5)
+    writer = shuffle.ShuffleWriter("runner", "", 5)
     for some in (edges[:40], edges[40:]):
-        outbox.add(batches_by_key(some, np.full(len(some), 7)))
-    sent = outbox.send()
+        writer.add(batches_by_key(some, np.full(len(some), 7)))
+    sent = writer.send()
     assert len(sent) > 2 and {key for key, _ in sent} == {7}
     streams, received = shuffle.receive(7, [value for _, value in sent], 5)
     assert take_rows(streams, EDGE).tobytes() == edges.tobytes() and not streams
-    assert (received == outbox.sent).all()
+    assert (received == writer.sent).all()

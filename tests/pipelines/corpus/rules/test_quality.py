@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.scripts.quality_verdicts import PLACE
 from tests.tools.filter_factory import column, english_words_of, filters_of
-from textmill.pipelines.corpus.english.cutting import cut, english_words
+from textmill.pipelines.corpus.english.tokenizer import cut, english_words
 from textmill.pipelines.corpus.filters import Filters, papers, rules_of
 from textmill.pipelines.corpus.rules import c4, sizes
 from textmill.pipelines.corpus.rules.c4 import C4

@@ -33,7 +33,7 @@ parquet: Any = _Lazy("pyarrow.parquet")
 
 
 @contextmanager
-def leave_out(*packages: str) -> Iterator[None]:
+def block_imports(*packages: str) -> Iterator[None]:
     """Context in which packages, unless imported before, cannot be imported."""
     names = {name for name in packages if name not in sys.modules}
 
@@ -52,13 +52,13 @@ def leave_out(*packages: str) -> Iterator[None]:
         sys.meta_path.remove(Finder)
 
 
-def leave_out_pandas() -> None:
+def block_pandas() -> None:
     """Keeps pyarrow from importing pandas at the first `Array.to_numpy`.
 
     pyarrow still imports pandas for data frames.
     """
-    # Imported here, because users of `leave_out` may not need pyarrow.
+    # Imported here, because users of `block_imports` may not need pyarrow.
     import pyarrow
 
-    with leave_out("pandas"):
+    with block_imports("pandas"):
         pyarrow.array([0]).to_numpy()

@@ -48,7 +48,7 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class GramIndex:
+class NgramIndex:
     """The n-grams of targets.
 
     Attributes:
@@ -114,7 +114,7 @@ class GramIndex:
         last = first + self.length_G[gram] - 1
         return data[self.starts_W[first] : self.stops_W[last]].tobytes().decode()
 
-    def without(self, gone: np.ndarray, whole_T: np.ndarray) -> "GramIndex":
+    def without(self, gone: np.ndarray, whole_T: np.ndarray) -> "NgramIndex":
         """The index without some n-grams, except in texts that are searched for as a whole.
 
         Args:
@@ -136,7 +136,7 @@ class GramIndex:
         return replace(self, bounds_G=bounds, text_G=text, whole_T=whole_T, **of_gram)
 
 
-def pack_index(index: GramIndex) -> bytes:
+def pack_index(index: NgramIndex) -> bytes:
     """An Arrow file: arrays are columns of one row; other fields are JSON in the metadata."""
     values = {**vars(index), **vars(index.targets)}
     columns = {n: pa.array(v) for n, v in values.items() if isinstance(v, np.ndarray | pa.Array)}
@@ -149,7 +149,7 @@ def pack_index(index: GramIndex) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def unpack_index(content: bytes) -> GramIndex:
+def unpack_index(content: bytes) -> NgramIndex:
     """The index that `pack_index` wrote."""
     batch = pa.ipc.open_file(content).get_batch(0)
     values = parse_json(batch.schema.metadata[_OTHERS.encode()], "the index of n-grams")
@@ -159,10 +159,10 @@ def unpack_index(content: bytes) -> GramIndex:
     values["files"] = tuple(map(tuple, values["files"]))
     values["fields"] = tuple(values["fields"])
     targets = {field.name: values.pop(field.name) for field in fields(Targets)}
-    return GramIndex(targets=Targets(**targets), **values)
+    return NgramIndex(targets=Targets(**targets), **values)
 
 
-def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> GramIndex:
+def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> NgramIndex:
     """Indexes the n-grams of texts.
 
     Args:
@@ -185,7 +185,7 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
     )
     fresh = differs(prefix, length, whole)
     pair = np.unique(np.stack([np.cumsum(fresh) - 1, text], axis=1), axis=0)
-    return GramIndex(
+    return NgramIndex(
         targets=targets,
         least=least,
         starts_W=starts_W,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tools.filter_factory import english_words_of
-from textmill.pipelines.corpus.english.cutting import cut
+from textmill.pipelines.corpus.english.tokenizer import cut
 
 # By the rules of spaCy 3.8 for English, of which each was looked up.
 CUT = {

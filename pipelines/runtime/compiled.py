@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from textmill.pipelines.host.imports import leave_out
+from textmill.pipelines.runtime.imports import block_imports
 
 _KNOWN_BY_NAME = {"math", "numba", "numpy"}  # packages that Textmill does not edit
 _inner: list[Callable] = []  # functions not yet registered with numba
@@ -76,7 +76,7 @@ def _import_numba() -> Any:
     import numba.core.entrypoints
 
     numba.core.entrypoints._already_initialized = True
-    with leave_out("scipy.linalg"):
+    with block_imports("scipy.linalg"):
         # Imported here, while scipy.linalg is hidden.
         import numba.core.caching
         import numba.core.runtime._nrt_python as runtime

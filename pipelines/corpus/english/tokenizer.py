@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english.measures import skip_spaces
+from textmill.pipelines.corpus.english.metrics import skip_spaces
 from textmill.pipelines.corpus.english.tables import (
     ALPHA,
     BEGINS,
@@ -31,8 +31,8 @@ from textmill.pipelines.corpus.english.tables import (
     character_table,
     spelling_table,
 )
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _MOST = 1 << 16  # characters of a chunk; a longer one is cut there
 _LONGEST = 17  # bytes of the longest spelling

@@ -6,8 +6,8 @@ Repeats are found by 64-bit hashes. Legend: N bytes, D documents, W words, L lin
 import numpy as np
 
 from textmill.pipelines.corpus.english.tables import BREAK, ENDS_LINE, LETTER, SOLID, SPACE
-from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import code_point
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _FNV, _FNV_BASIS = np.uint64(0x100000001B3), np.uint64(0xCBF29CE484222325)
 _MOST_STOP_BYTES = 8

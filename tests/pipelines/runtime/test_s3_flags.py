@@ -6,7 +6,7 @@ import pytest
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 from tests.tools.python_process import run_python
-from textmill.pipelines.host import s3_flags
+from textmill.pipelines.runtime import s3_flags
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files.store import read
 
@@ -50,7 +50,7 @@ def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_stor
 
 def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
     code = (
-        "import os, stat\nfrom textmill.pipelines.host import s3_flags\n"
+        "import os, stat\nfrom textmill.pipelines.runtime import s3_flags\n"
         "s3_flags.take_s3_flags(['--s3_secret_access_key=hidden'])\n"
         "assert not any('hidden' in value for value in os.environ.values())\n"
         "path = os.environ[s3_flags._S3_VARIABLE]\n"

@@ -7,13 +7,13 @@ import pytest
 
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
-from textmill.pipelines.host import compiled
+from textmill.pipelines.runtime import compiled
 
 FILES = {
     "numbers.py": "import numpy as np\nSTEP = 2\nTABLE = np.array([10, 20])\n",
     "helper.py": """
 from loops import numbers
-from textmill.pipelines.host.compiled import inner
+from textmill.pipelines.runtime.compiled import inner
 
 @inner
 def add(a):
@@ -33,7 +33,7 @@ def double(context, number):
 from loops.doubled import double
 from loops.helper import add
 from loops.numbers import TABLE
-from textmill.pipelines.host.compiled import entry
+from textmill.pipelines.runtime.compiled import entry
 
 @entry("int64(int64)")
 def run(a):
@@ -100,7 +100,7 @@ def test_kept_code_is_loaded_without_what_compiling_needs(tmp_path):
     """Code that allocates needs numba's runtime; a compilation afterwards needs the rest."""
     (tmp_path / "loops.py").write_text(
         "import numpy as np\n"
-        "from textmill.pipelines.host.compiled import entry\n"
+        "from textmill.pipelines.runtime.compiled import entry\n"
         "@entry('int64[::1](int64)')\n"
         "def squares(n):\n"
         "    return np.arange(n) ** 2\n"

@@ -5,7 +5,7 @@ import pytest
 
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
-from textmill.pipelines.host.imports import leave_out
+from textmill.pipelines.runtime.imports import block_imports
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ assert {"boto3", "pymongo", "requests", "google.cloud.storage"} <= set(sys.modul
 
 
 def test_what_is_imported_stays():
-    with leave_out("pyarrow", "chunk_of_nothing"):
+    with block_imports("pyarrow", "chunk_of_nothing"):
         import pyarrow
 
         assert pyarrow is pa
