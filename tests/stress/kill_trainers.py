@@ -28,7 +28,7 @@ from textmill.schemas.errors import DataError
 KINDS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 STEPS = 600
 FLAGS = (
-    *(f"--steps={STEPS}", "--evaluate_every=25", "--checkpoint_every=20", "--best_by=loss"),
+    *(f"--steps={STEPS}", "--evaluate_every=25", "--checkpoint_every=20", "--best_metric=loss"),
     *("--learning_rate=0.003", "--dropout=0.2"),
 )
 COMPILED_ONCE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

@@ -45,7 +45,7 @@ def start(work: Path, round_: int) -> Group:
     output.mkdir(exist_ok=True)
     cut_metrics(str(output / "metrics.jsonl"), newest)  # lines after a kill
     flags = [f"--shards={work / 'set'}", f"--output={output}", *TINY, "--steps=1000000", "--resume"]
-    flags += ["--evaluate_every=40", "--checkpoint_every=25", "--best_by=loss"]
+    flags += ["--evaluate_every=40", "--checkpoint_every=25", "--best_metric=loss"]
     group = Group(work / str(round_), 2, *flags, *(["--fsdp"] if round_ % 2 else []))
     group.wait_for_step(output, newest + 2)
     return group

@@ -253,7 +253,7 @@ def numpy_trainer(diary: Diary | None = None) -> Trainer:
 
 def numpy_flags(shards: Path | str, output: Path, **changes: Any) -> NumpyFlags:
     """Twelve steps, evaluations after 4, 8 and 12, checkpoints after 3, 6, 9 and 12."""
-    given = {"steps": 12, "evaluate_every": 4, "checkpoint_every": 3, "best_by": "loss"}
+    given = {"steps": 12, "evaluate_every": 4, "checkpoint_every": 3, "best_metric": "loss"}
     return make_flags(NumpyFlags, shards=str(shards), output=str(output), **{**given, **changes})
 
 

@@ -18,7 +18,7 @@ Flags = TypeVar("Flags", bound=RunFlags)
 Group = TypeVar("Group")
 # Flags on the first screen of --help.
 _COMMON = """shards output steps epochs model family init_from learning_rate batch_size precision
-resume evaluate_every checkpoint_every masking best_by"""
+resume evaluate_every checkpoint_every masking best_metric"""
 _NOTE = "trainers.use_model evaluates, exports and applies the trained model."
 # How transformers spells a flag -> how it is spelled here; both are accepted.
 _SPELLINGS = {
@@ -26,7 +26,6 @@ _SPELLINGS = {
     "adam_beta2": "beta2",
     "adam_epsilon": "epsilon",
     "eval_steps": "evaluate_every",
-    "gradient_accumulation_steps": "accumulation",
     "max_grad_norm": "clip_norm",
     "max_steps": "steps",
     "num_train_epochs": "epochs",

@@ -189,7 +189,7 @@ class OptimizationFlags:
     schedule: Literal["linear", "cosine", "wsd"] = "linear"
     """How the learning rate falls after the warm-up: linearly, as a cosine, or linearly during the
     last --decay_steps only (warmup, stable, decay)."""
-    final_rate: float = 0.0
+    min_lr_ratio: float = 0.0
     """Share of the highest learning rate that the last step has; with 0, the step after it."""
     decay_steps: Optional[int] = None
     """Steps of decay of --schedule=wsd. Default: a tenth of the steps."""
@@ -213,8 +213,10 @@ class OptimizationFlags:
         at_least(self, 0, "warmup_steps", "decay_steps", "weight_decay", "clip_norm")
         if (self.warmup_steps or 0) >= 1 << 31:
             raise UsageError(f"{flag('warmup_steps', self.warmup_steps)}: must be below 2**31")
-        if not 0 <= self.final_rate <= 1:
-            raise UsageError(f"{flag('final_rate', self.final_rate)}: must be a share, from 0 to 1")
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise UsageError(
+                f"{flag('min_lr_ratio', self.min_lr_ratio)}: must be a share, from 0 to 1"
+            )
         if self.decay_steps is not None and self.schedule != "wsd":
             raise UsageError(
                 f"{flag('decay_steps', self.decay_steps)} needs {flag('schedule', 'wsd')}"
@@ -327,7 +329,7 @@ class ComputeFlags:
 
     batch_size: int = 32
     """Rows of a step, over all devices and microbatches."""
-    accumulation: Optional[int] = None
+    gradient_accumulation_steps: Optional[int] = None
     """Microbatches of a step, whose gradients are summed in float32. More of them need less memory.
     Default: as few as the devices allow."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -338,23 +340,25 @@ class ComputeFlags:
 
     def __post_init__(self) -> None:
         """Refuses batches that microbatches cannot share equally."""
-        at_least(self, 1, "batch_size", "accumulation")
+        at_least(self, 1, "batch_size", "gradient_accumulation_steps")
         at_least(self, 0, "seed")
         if self.seed >= 1 << 31:
             raise UsageError(f"{flag('seed', self.seed)}: must be below 2**31")
-        if self.accumulation and self.batch_size % self.accumulation:
+        steps = self.gradient_accumulation_steps
+        if steps and self.batch_size % steps:
             raise UsageError(
                 f"{flag('batch_size', self.batch_size)} is not a multiple of "
-                f"{flag('accumulation', self.accumulation)}: microbatches have equal sizes"
+                f"{flag('gradient_accumulation_steps', steps)}: microbatches have equal sizes"
             )
 
     def check_share(self, count: int, what: str) -> None:
         """Refuses a batch that so many devices or processes cannot share in equal microbatches."""
-        multiple = count * (self.accumulation or 1)
+        microbatches = self.gradient_accumulation_steps or 1
+        multiple = count * microbatches
         if self.batch_size % multiple:
             raise UsageError(
                 f"{flag('batch_size', self.batch_size)} cannot be shared by {count} {what} in "
-                f"{self.accumulation or 1} microbatches: give a multiple of {multiple}"
+                f"{microbatches} microbatches: give a multiple of {multiple}"
             )
 
     @property
@@ -372,23 +376,23 @@ class TaskFlags:
     same_settings: ClassVar[Tuple[str, ...]] = ()
     """The flags of this group that a resumed run may not change."""
 
-    best_by: Literal["none", "loss"] = "none"
+    best_metric: Literal["none", "loss"] = "none"
     """Metric of the validation split that chooses the best weights, kept besides the newest."""
     patience: Optional[int] = None
-    """Stop after this many evaluations in a row without a better --best_by. Default: never."""
+    """Stop after this many evaluations in a row without a better --best_metric. Default: never."""
 
     def __post_init__(self) -> None:
         """Refuses patience without a metric."""
         at_least(self, 1, "patience")
-        if self.patience is not None and self.best_by == "none":
+        if self.patience is not None and self.best_metric == "none":
             raise UsageError(
-                f"{flag('patience', self.patience)} needs a metric: give {flag('best_by')}"
+                f"{flag('patience', self.patience)} needs a metric: give {flag('best_metric')}"
             )
 
     @property
     def measure(self) -> Optional[str]:
         """The metric that chooses the best weights."""
-        return None if self.best_by == "none" else self.best_by
+        return None if self.best_metric == "none" else self.best_metric
 
     def check_rows(self, schema: Schema, shards: str) -> None:
         """Refuses with a UsageError a dataset of another task than the trainer's."""
@@ -415,7 +419,7 @@ class FileFlags:
     on the Hugging Face Hub."""
     export: Optional[str] = None
     """At the end, write the weights as a directory for transformers. These are the best weights
-    with --best_by, else the last. trainers.use_model exports others later."""
+    with --best_metric, else the last. trainers.use_model exports others later."""
     log_to: str = ""
     """Also log metrics to tensorboard, wandb, or both as tensorboard,wandb. Default:
     metrics.jsonl only."""
@@ -470,7 +474,7 @@ class RunFlags:
         """The flags that a resumed run may not change."""
         always = ("batch_size", "seed", "order", "train_split", "clip_norm", "optimizer")
         of_stages = ("stage_shares",) if self.length.stages is not None else ()
-        return (*always, "init_from", "best_by", *of_stages, *self.task.same_settings)
+        return (*always, "init_from", "best_metric", *of_stages, *self.task.same_settings)
 
     def open(self) -> Union[ShardSet, Mixture]:
         """Opens what the run trains on: --shards, in the stages of --stages.

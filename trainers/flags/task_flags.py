@@ -1,6 +1,6 @@
 """The flags of each task. Python 3.8 syntax: tyro reads their hints.
 
-The metric of --best_by, how rows are masked, answers are scored and texts are continued.
+The metric of --best_metric, how rows are masked, answers are scored and texts are continued.
 """
 
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class ClassificationFlags(TaskFlags):
     rows: ClassVar[str] = "classification"
     same_settings: ClassVar[Tuple[str, ...]] = ("class_weights",)
 
-    best_by: Literal["accuracy", "auc", "f1", "loss", "none"] = "accuracy"
+    best_metric: Literal["accuracy", "auc", "f1", "loss", "none"] = "accuracy"
     class_weights: str = "none"
     """Weight of each class in the loss: none, balanced, or a number for each class as in 1,2.5.
     balanced weighs a class by the inverse of its frequency."""
@@ -97,7 +97,7 @@ class QaFlags(TaskFlags):
     rows: ClassVar[str] = "qa"
     same_settings: ClassVar[Tuple[str, ...]] = ("score",)
 
-    best_by: Literal["f1", "exact", "loss", "none"] = "f1"
+    best_metric: Literal["f1", "exact", "loss", "none"] = "f1"
     """Metric of the validation split that chooses the best weights, kept besides the newest. It is
     loss with --no_score."""
     score: bool = True

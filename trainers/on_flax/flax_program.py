@@ -69,7 +69,7 @@ class FlaxProgram(Program):
         compute = plan.flags.compute
         self._plan, self._objective = plan, objective
         assert isinstance(compute, FlaxComputeFlags)
-        self._accumulation = compute.accumulation or 1
+        self._accumulation = compute.gradient_accumulation_steps or 1
         self._mesh = mesh = DeviceMesh(devices, fsdp=compute.fsdp)
         self.devices = mesh.count
         compute.check_share(self.devices, "devices")

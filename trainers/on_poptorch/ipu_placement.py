@@ -109,22 +109,23 @@ def place_on_ipus(flags: IpuComputeFlags, *, layers: int) -> Placement:
 
 
 def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
-    """Microbatches of a replica's share: those of --accumulation, or as few as possible."""
+    """Microbatches of a replica's share: the flag's value, or as few as possible."""
     # A pipeline over n IPUs has n forward and n - 1 backward stages, each with a microbatch.
-    stages, accumulation = 2 * ipus - 1, flags.accumulation
+    stages, accumulation = 2 * ipus - 1, flags.gradient_accumulation_steps
     if accumulation is None:
         fitting = [count for count in range(stages, share + 1) if share % count == 0]
         accumulation = fitting[0] if fitting else stages
     if share % accumulation:
         raise UsageError(
             f"{flag('batch_size', flags.batch_size)} cannot be cut into "
-            f"{flag('accumulation', accumulation)} microbatches for each of {flags.replication} "
-            f"replicas: give a batch size that is a multiple of {accumulation * flags.replication}"
+            f"{flag('gradient_accumulation_steps', accumulation)} microbatches for each "
+            f"of {flags.replication} replicas: give a batch size that is a multiple of "
+            f"{accumulation * flags.replication}"
         )
     if accumulation < stages:
         raise UsageError(
-            f"{flag('accumulation', accumulation)} does not fill the pipeline: {ipus} IPUs have "
-            f"{stages} forward and backward stages, and each needs a microbatch: give at least "
-            f"{stages}, or fewer IPUs with {flag('blocks_per_ipu')}"
+            f"{flag('gradient_accumulation_steps', accumulation)} does not fill the pipeline: "
+            f"{ipus} IPUs have {stages} forward and backward stages, and each needs a microbatch: "
+            f"give at least {stages}, or fewer IPUs with {flag('blocks_per_ipu')}"
         )
     return accumulation

@@ -215,8 +215,9 @@ def _check_calls(flags: RunFlags, steps_per_call: int, class_weights: Sequence[f
         value = getattr(flags.length, name)
         if value is not None and value % steps_per_call:
             raise UsageError(
-                f"{flag(name, value)} is not a multiple of {flag('device_iterations', steps_per_call)}, "
-                "the steps of one call of the IPUs: give a multiple"
+                f"{flag(name, value)} is not a multiple of "
+                f"{flag('device_iterations', steps_per_call)}, the steps of one call of the IPUs: "
+                "give a multiple"
             )
     if any(weight != 1.0 for weight in class_weights):
         raise UsageError(

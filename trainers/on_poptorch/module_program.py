@@ -53,7 +53,7 @@ class ModuleProgram(Program):
         self._compute, self._rates = plan.flags.compute, plan.flags.optimization
         self._ranks = ranks = Ranks()
         self._device, self._precision = choose_device(device, self._compute.precision, ranks.local)
-        self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
+        self.steps, self._microbatches = plan.steps, self._compute.gradient_accumulation_steps or 1
         self._compute.check_share(ranks.count, "processes")
         self.module = Classifier(plan.model).to(self._device)
         assert isinstance(self._compute, IpuComputeFlags)

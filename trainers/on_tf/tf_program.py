@@ -84,7 +84,7 @@ class TfProgram(Program):
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
         self._evaluate = tf.function(self._evaluate_step)
         self.steps = plan.steps
-        self.evaluation_rows = compute.batch_size // (compute.accumulation or 1)
+        self.evaluation_rows = compute.batch_size // (compute.gradient_accumulation_steps or 1)
         self.description = f"{device_name(self._strategy)}, {dtype}{', XLA' if self._jit else ''}"
 
     def load(self, weights: Arrays, state: Arrays | None) -> None:
@@ -192,7 +192,10 @@ class TfProgram(Program):
     ) -> tuple[Sums, list[tf.Tensor]]:
         """Sums and gradients over a device's rows, one microbatch after another."""
         seed = tf.constant([_DROPOUT, self._compute.seed], tf.int32)
-        seed, count = fold(fold(seed, step), replica), self._compute.accumulation or 1
+        seed, count = (
+            fold(fold(seed, step), replica),
+            self._compute.gradient_accumulation_steps or 1,
+        )
         rows = self._compute.batch_size // self._replicas // count
         parts = {
             name: tf.reshape(column, (count, rows, *column.shape[1:]))

@@ -188,9 +188,9 @@ class Loop:
                 rates.skip(time.perf_counter() - before)
                 if self.is_enough and not is_last:
                     self.line.say(
-                        f"no better {self.task.best_by} in {self.flags.task.patience} evaluations: "
-                        f"stopping after step {progress.step}; the best was after step "
-                        f"{progress.best_step}"
+                        f"no better {self.task.best_metric} in {self.flags.task.patience} "
+                        f"evaluations: stopping after step {progress.step}; the best was after "
+                        f"step {progress.best_step}"
                     )
                     return
         if running is not None:
@@ -249,7 +249,7 @@ class Loop:
         if self.processes.is_first:
             self.task.write_files(self.plan.output)
         # The line comes last: a step without one is evaluated again.
-        if self.progress.count(step, metrics, self.task.best_by):
+        if self.progress.count(step, metrics, self.task.best_metric):
             self.saving.save_best()
         of_stage = self.reports.stage_of(step)
         self.metrics.write({"kind": "evaluation", "step": step, **of_stage, **metrics})

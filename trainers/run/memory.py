@@ -30,8 +30,8 @@ def memory_errors(where: str, flags: RunFlags, remedy: str) -> Iterator[None]:
 def less_memory(flags: RunFlags) -> str:
     """The flags with which a training step needs less."""
     more = f" {flag('remat', True)}," if isinstance(flags, FlaxRunFlags) else ""
-    microbatches = 2 * (flags.compute.accumulation or 1)
+    microbatches = 2 * (flags.compute.gradient_accumulation_steps or 1)
     return (
-        f"give more microbatches, such as {flag('accumulation', microbatches)},{more} or a smaller "
-        "model"
+        f"give more microbatches, such as {flag('gradient_accumulation_steps', microbatches)},"
+        f"{more} or a smaller model"
     )

@@ -13,7 +13,7 @@ class Progress:
     """The part of a checkpoint that is neither weights nor optimizer."""
 
     step: int = 0  # steps done
-    best: float | None = None  # best value of --best_by
+    best: float | None = None  # best value of --best_metric
     best_step: int | None = None  # its step
     without_better: int = 0  # evaluations since then that brought no improvement
     best_loss: float | None = None  # the loss of that evaluation; older runs have none
@@ -30,7 +30,7 @@ class Progress:
             if value is not None and type(value) not in (int, float):
                 raise ValueError(f"{name} is {value!r:.50}, and must be a number or null")
 
-    def update(self, metrics: Iterable[Mapping[str, Any]], best_by: str | None) -> None:
+    def update(self, metrics: Iterable[Mapping[str, Any]], best_metric: str | None) -> None:
         """Counts the evaluations in metrics.jsonl since that of the checkpoint.
 
         A signal during an evaluation leaves a checkpoint without it. The resumed run repeats the
@@ -39,9 +39,9 @@ class Progress:
         for line in metrics:
             is_new = self.evaluated < line["step"] <= self.step
             if line["kind"] == "evaluation" and is_new:
-                self.count(line["step"], line, best_by)
+                self.count(line["step"], line, best_metric)
 
-    def count(self, step: int, metrics: Mapping[str, Any], best_by: str | None) -> bool:
+    def count(self, step: int, metrics: Mapping[str, Any], best_metric: str | None) -> bool:
         """Counts an evaluation; returns whether it is the best so far.
 
         The lowest loss is best, and the highest value of other metrics. If values are equal, the
@@ -50,9 +50,9 @@ class Progress:
         class) are never better. Without a metric none is best.
         """
         self.evaluated = step
-        if best_by is None:
+        if best_metric is None:
             return False
-        value, sign = metrics.get(best_by, math.nan), -1 if best_by == "loss" else 1
+        value, sign = metrics.get(best_metric, math.nan), -1 if best_metric == "loss" else 1
         loss = metrics.get("loss", math.nan)
         found = _rank(sign, value, loss)
         before = None if self.best is None else _rank(sign, self.best, self.best_loss)

@@ -59,7 +59,7 @@ def find_start(
         found = checkpoints.read(step, plan.model)
 
     def update() -> dict[str, Any]:
-        found.progress.update(each_metrics(str(plan.output / METRICS)), task.best_by)
+        found.progress.update(each_metrics(str(plan.output / METRICS)), task.best_metric)
         if lost := checkpoints.forget_lost_best(found.progress):
             say(f"note: {lost}")
         return asdict(found.progress)

@@ -14,7 +14,7 @@ from textmill.trainers.flags.run_flags import OptimizationFlags
 class Schedule:
     """Share of the highest learning rate at each step.
 
-    It rises in a line, stays at 1, and falls to `final_rate`, which the last step has. If that is
+    It rises in a line, stays at 1, and falls to `min_lr_ratio`, which the last step has. If that is
     0, the step after the last one would have it, so that no step is lost. With 4 steps of warm-up
     among 8, and 0:
 
@@ -37,7 +37,7 @@ class Schedule:
         if flags.schedule == "wsd":
             rest = tenth(flags.decay_steps)
         self.decay = max(0, min(rest, steps - self.warmup))
-        self._end = steps if flags.final_rate == 0 else steps - 1  # the step of `final_rate`
+        self._end = steps if flags.min_lr_ratio == 0 else steps - 1  # the step of `min_lr_ratio`
 
     def notes(self) -> list[str]:
         """A note if the run ends before the highest learning rate."""
@@ -59,6 +59,6 @@ class Schedule:
         left = numpy.clip((self._end - done) / float(fall), 0.0, 1.0)
         if self._flags.schedule == "cosine":
             left = numpy.sin(left * (math.pi / 2)) ** 2  # (1 - cos(pi x)) / 2, precise near 0
-        end = self._flags.final_rate
+        end = self._flags.min_lr_ratio
         rise, rest = (done + 1.0) / self.warmup, end + (1.0 - end) * left
         return numpy.where(done < self.warmup, rise, rest)

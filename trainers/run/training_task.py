@@ -29,7 +29,7 @@ class TrainingTask(ABC):
 
     unit: str  # of the loss, on the plot: "nats a masked token"
     counts: str  # name in metrics.jsonl of what a step's loss is the mean over: "masked"
-    best_by: str | None = None  # the metric that chooses the best weights
+    best_metric: str | None = None  # the metric that chooses the best weights
     head_share: float = 1.0  # of positions that the model's head computes
 
     @abstractmethod

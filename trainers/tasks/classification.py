@@ -40,7 +40,7 @@ class ClassificationTask(TrainingTask):
     def __init__(self, flags: RunFlags, schema: Schema, shards: BatchReader | None = None):
         task = flags.task
         assert isinstance(task, ClassificationFlags)
-        self.classes, self.best_by = tuple(schema.parameters["classes"]), task.measure
+        self.classes, self.best_metric = tuple(schema.parameters["classes"]), task.measure
         self._split, self._class_weights = flags.data.train_split, task.class_weights
         self._flags = flags
         self.weights = [1.0] * len(self.classes)

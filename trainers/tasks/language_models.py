@@ -133,7 +133,7 @@ class MlmTask(TrainingTask):
         """Checks the flags against the schema; raises as `mask_rates`."""
         task = flags.task
         assert isinstance(task, MlmFlags)
-        self.best_by = task.measure
+        self.best_metric = task.measure
         rates = mask_rates(task, schema)
         slots = max_masked_slots(schema.max_length, rates.training or schema.mask_rate)
         self.head_share = slots / schema.max_length
@@ -163,7 +163,7 @@ class ClmTask(TrainingTask):
     unit, counts = "nats a token", "predicted"
 
     def __init__(self, flags: RunFlags, schema: Schema, shards: BatchReader | None = None):
-        self.best_by, split = flags.task.measure, flags.data.validation_split
+        self.best_metric, split = flags.task.measure, flags.data.validation_split
         sets = sets_of(shards) if shards is not None else []
         self._names = shards.names if shards is not None else ()
         # In conversations only some tokens are predicted: bits per byte would mean nothing.

@@ -38,11 +38,11 @@ class QaTask(TrainingTask):
     def __init__(self, flags: RunFlags, schema: Schema, shards: BatchReader | None = None):
         task, split = flags.task, flags.data.validation_split
         assert isinstance(task, QaFlags)
-        self.best_by = task.measure
+        self.best_metric = task.measure
         self.answers: dict[str, str] = {}
         self._version, self.is_scored = task.squad_version, task.score and shards is not None
         if not task.score:
-            self.best_by = self.best_by and "loss"
+            self.best_metric = self.best_metric and "loss"
         self._is_prefix = schema.parameters["qa_form"] == "prefix"
         if shards is None or not self.is_scored:
             return

@@ -39,7 +39,7 @@ class UseFlags:
     """Directory of a run, one of its checkpoints, or a directory of published weights."""
     checkpoint: Optional[str] = None
     """Checkpoint of a run: best, last or the number of a step. --evaluate also takes all. Default:
-    best if --best_by kept one, else last."""
+    best if --best_metric kept one, else last."""
     evaluate: bool = False
     """Evaluate the weights on --validation_split of --shards. Plots and predictions go to
     RUN/evaluation."""
@@ -135,8 +135,10 @@ def _flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
     """The flags that a run began with, without its exports."""
     names = set(fields_of(trainer.flags)) - {"export", "export_saved_model"}
     values = {name: value for name, value in trained.settings.items() if name in names}
-    if values.get("accumulation"):  # an evaluation batch has the rows of a microbatch
-        values["batch_size"] //= values.pop("accumulation")
+    if values.get(
+        "gradient_accumulation_steps"
+    ):  # an evaluation batch has the rows of a microbatch
+        values["batch_size"] //= values.pop("gradient_accumulation_steps")
     return make_flags(trainer.flags, **values)
 
 

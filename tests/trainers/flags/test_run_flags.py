@@ -44,7 +44,7 @@ every = pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 # Which models a trainer has is its own matter.
 OF_MODELS = {"family", "model"}
 # Those that suit a task, as papers and transformers have them.
-OWN_DEFAULTS = {"learning_rate", "beta2", "epsilon", "dropout", "best_by", "model"}
+OWN_DEFAULTS = {"learning_rate", "beta2", "epsilon", "dropout", "best_metric", "model"}
 
 
 def groups_of(flags: type) -> list[type]:
@@ -93,7 +93,7 @@ def settings_of(flags: Any) -> list[Any]:
 
 ODD: dict[str, Any] = {
     **{"shards": "a set:0.7,b:0.3", "output": "it's there", "verify": False, "batch_size": 8},
-    **{"learning_rate": 3e-4, "best_by": "loss", "patience": 2, "warmup_steps": 0},
+    **{"learning_rate": 3e-4, "best_metric": "loss", "patience": 2, "warmup_steps": 0},
 }
 
 
@@ -160,7 +160,7 @@ def test_flags_of_one_name_mean_the_same(name):
         return
     docs = {docs_of(flags)[name] for flags in having}
     assert len({head(doc) for doc in docs}) == 1, docs
-    assert len(docs) == 1 or name in ("best_by", "dropout", "optimizer", "precision"), docs
+    assert len(docs) == 1 or name in ("best_metric", "dropout", "optimizer", "precision"), docs
     due, *others = [
         hints_of(flags)[name] for flags in [RunFlags, *having] if name in hints_of(flags)
     ]
@@ -180,12 +180,12 @@ def test_sizes_and_families_stand_in_one_table(flags):
 
 
 REFUSED = [
-    ({"patience": 2, "best_by": "none"}, "--patience=2 needs a metric: give --best_by"),
-    ({"patience": 0, "best_by": "loss"}, "--patience=0: must be at least 1"),
+    ({"patience": 2, "best_metric": "none"}, "--patience=2 needs a metric: give --best_metric"),
+    ({"patience": 0, "best_metric": "loss"}, "--patience=0: must be at least 1"),
     ({"steps": 0}, "--steps=0: must be at least 1"),
     ({"stop_after": 0}, "--stop_after=0: must be at least 1"),
     ({"batch_size": -4}, "--batch_size=-4: must be at least 1"),
-    ({"accumulation": 0}, "--accumulation=0: must be at least 1"),
+    ({"gradient_accumulation_steps": 0}, "--gradient_accumulation_steps=0: must be at least 1"),
     ({"evaluate_every": 0}, "--evaluate_every=0: must be at least 1"),
     ({"checkpoint_every": 0}, "--checkpoint_every=0: must be at least 1"),
     ({"keep_checkpoints": 0}, "--keep_checkpoints=0: must be at least 1"),
@@ -212,8 +212,9 @@ REFUSED = [
     ({"dropout": 1.0}, "--dropout=1.0: must be at least 0 and below 1"),
     ({"cache_gigabytes": 0.0}, "--cache_gigabytes=0.0: must be above 0"),
     (
-        {"batch_size": 6, "accumulation": 4},
-        "--batch_size=6 is not a multiple of --accumulation=4: microbatches have equal sizes",
+        {"batch_size": 6, "gradient_accumulation_steps": 4},
+        "--batch_size=6 is not a multiple of --gradient_accumulation_steps=4: microbatches have "
+        "equal sizes",
     ),
     ({"output": ""}, "--output is empty: give a directory, or leave the flag out"),
     ({"export": ""}, "--export is empty: give a directory, or leave the flag out"),
@@ -266,7 +267,9 @@ def test_spellings_of_transformers_are_accepted(flags, tmp_path):
     argv = [f"--config={path}", "--max_steps=5", "--gradient-accumulation-steps=4"]
     argv += ["--eval_steps=7", "--adam_beta1", "0.5"]
     values = flag_values(parse_flags(argv, flags))
-    found = [values[name] for name in ("steps", "accumulation", "evaluate_every", "beta1")]
+    found = [
+        values[name] for name in ("steps", "gradient_accumulation_steps", "evaluate_every", "beta1")
+    ]
     assert found == [5, 4, 7, 0.5]
 
 

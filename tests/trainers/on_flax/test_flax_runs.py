@@ -104,7 +104,9 @@ def test_a_step_too_large_for_the_memory_says_what_makes_it_smaller(
         return found | {LOSS: found[LOSS] + 0 * wide.cumsum(0).cumsum(1)[-1, -1]}
 
     monkeypatch.setattr(ClmObjective, "sums", with_256_terabytes)
-    expected = "the memory is too small for --batch_size=4: .*--accumulation=2, --remat, or"
+    expected = (
+        "the memory is too small for --batch_size=4: .*--gradient_accumulation_steps=2, --remat, or"
+    )
     with pytest.raises(DataError, match=expected):
         main(flags(shards, tmp_path / "run"))
     with pytest.raises(DataError, match="the memory is too small for --batch_size=4: lower it"):

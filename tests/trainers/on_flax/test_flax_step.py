@@ -115,7 +115,7 @@ def test_microbatches_give_the_step_of_the_whole_batch(program):
     counts = host_batch()["masked_weights"].sum(axis=1)
     assert len({int(counts[i::4].sum()) for i in range(4)}) > 1
     whole_losses, whole = losses_of(program)
-    losses, weights = losses_of(program_of(change_flags(FLAGS, accumulation=4)))
+    losses, weights = losses_of(program_of(change_flags(FLAGS, gradient_accumulation_steps=4)))
     assert losses == pytest.approx(whole_losses, rel=1e-5)
     # Adam divides by the gradient's size: a weight that hardly matters may move by rounding alone.
     assert apart(whole, weights) < 1e-4
@@ -177,7 +177,7 @@ def test_a_state_of_another_optimizer_is_refused_by_name(made, program):
 
 
 def test_a_batch_that_cannot_be_shared_is_refused():
-    flags = change_flags(FLAGS, batch_size=6, accumulation=2)
+    flags = change_flags(FLAGS, batch_size=6, gradient_accumulation_steps=2)
     with pytest.raises(UsageError, match="by 2 devices in 2 microbatches: give a multiple of 4"):
         program_of(flags, devices=jax.local_devices() * 2)
 
@@ -282,7 +282,7 @@ from tests.tools.run_reading import change_flags
 from tests.trainers.on_flax.test_flax_step import FLAGS, apart, host_batch, losses_of, program_of
 count = int(sys.argv[1])
 assert len(jax.local_devices()) == count
-flags = change_flags(FLAGS, batch_size=16, accumulation=2, masking="dynamic")
+flags = change_flags(FLAGS, batch_size=16, gradient_accumulation_steps=2, masking="dynamic")
 batches = lambda step: host_batch(16, step=step)
 one, weights = losses_of(program_of(flags, devices=jax.local_devices()[:1]), 4, batches)
 several, shared = losses_of(program_of(flags), 4, batches)

@@ -106,7 +106,11 @@ def test_class_weights(shards, accumulation):
     """The mean over the whole batch, whatever the microbatches: sum(w * l) / sum(w)."""
     settings = {**DIMENSIONS, "dropout": 0.0, "clip_norm": 0.0, "optimizer": "sgd_momentum"}
     program = make_program(
-        shards, **settings, class_weights="1,2.5", accumulation=accumulation, weight_decay=0.0
+        shards,
+        **settings,
+        class_weights="1,2.5",
+        gradient_accumulation_steps=accumulation,
+        weight_decay=0.0,
     )
     assert program.evaluation_rows == 8 // accumulation
     before = weights_in(program)

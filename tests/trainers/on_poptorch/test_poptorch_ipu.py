@@ -53,7 +53,7 @@ def test_the_numbers_are_those_of_plain_pytorch(run, tmp_path):
     """Without dropout, in float32: the same losses, metrics and weights, step for step."""
     flags = ["--layers=3", "--dropout=0", "--precision=float32", "--learning_rate=0.01"]
     flags += ["--steps=6", "--evaluate_every=2", "--batch_size=28"]
-    cpu = run("cpu", "cpu", *flags, "--accumulation=7")
+    cpu = run("cpu", "cpu", *flags, "--gradient_accumulation_steps=7")
     with installed():
         ipu = run("ipu", "auto", *flags)
     assert len(cpu) == len(ipu) == 6 + 3
@@ -219,10 +219,16 @@ def test_blocks_and_rows_are_shared_out():
         ({"blocks_per_ipu": "1+4+4"}, "places 9 blocks, but the model has 13"),
         ({"blocks_per_ipu": "0+5+4+4"}, "give numbers above 0 that sum to 13"),
         ({"blocks_per_ipu": "5+4+4"}, "needs 3 IPUs, but PopTorch reserves a power of two"),
-        ({"accumulation": 4}, "4 IPUs have 7 forward and backward stages.*give at least 7"),
-        ({"accumulation": 32, "replication": 4}, "cannot be cut into --accumulation=32"),
+        (
+            {"gradient_accumulation_steps": 4},
+            "4 IPUs have 7 forward and backward stages.*give at least 7",
+        ),
+        (
+            {"gradient_accumulation_steps": 32, "replication": 4},
+            "cannot be cut into --gradient_accumulation_steps=32",
+        ),
         ({"replication": 3}, "--batch_size=64 is not a multiple of --replication=3"),
-        ({"batch_size": 4}, "cannot be cut into --accumulation=7"),
+        ({"batch_size": 4}, "cannot be cut into --gradient_accumulation_steps=7"),
         ({"precision": "bfloat16"}, "IPUs support float16 and float32"),
         ({"replication": 0}, "--replication=0: must be at least 1"),
         ({"device_iterations": 0}, "--device_iterations=0: must be at least 1"),

@@ -21,7 +21,13 @@ from textmill.trainers.poptorch_classifier import main
 from textmill.trainers.run.checkpoints import Checkpoints
 
 MODEL = ("--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=24", "--dropout=0")
-FLAGS = (*MODEL, "--batch_size=8", "--accumulation=2", "--class_weights=1,2.5", "--device=cpu")
+FLAGS = (
+    *MODEL,
+    "--batch_size=8",
+    "--gradient_accumulation_steps=2",
+    "--class_weights=1,2.5",
+    "--device=cpu",
+)
 LENGTH = ("--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--learning_rate=1e-3")
 
 
@@ -116,7 +122,9 @@ def test_a_process_that_dies_ends_the_other(shards, tmp_path):
 @pytest.mark.slow
 def test_a_batch_that_two_cannot_share(shards, tmp_path):
     flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
-    with start(tmp_path, 2, *flags, "--batch_size=6", "--accumulation=2") as processes:
+    with start(
+        tmp_path, 2, *flags, "--batch_size=6", "--gradient_accumulation_steps=2"
+    ) as processes:
         assert processes.wait() == [2, 2], processes.texts
     for text in processes.texts:
         assert "--batch_size=6 cannot be shared by 2 processes in 2 microbatches" in text

@@ -79,7 +79,7 @@ def test_two_devices_take_the_steps_of_one(shards, tmp_path):
     train(shards, tmp_path / "one", *flags, FAST)
     train(shards, tmp_path / "two", *flags, "--stop_after=3")
     arguments = [f"--shards={shards}", f"--output={tmp_path / 'two'}", *SMALL, *flags, "--resume"]
-    more = ["--cpu_devices=2", "--accumulation=2"]  # 2 rows at a time on each
+    more = ["--cpu_devices=2", "--gradient_accumulation_steps=2"]  # 2 rows at a time on each
     run_python("-m", "trainers.tf_classifier", *arguments, *more, check=True)
     assert len(losses_of(tmp_path / "two")) == 6
     np.testing.assert_allclose(losses_of(tmp_path / "two"), losses_of(tmp_path / "one"), rtol=1e-5)
@@ -252,7 +252,9 @@ def test_microbatches_make_the_same_step(shards, jit):
     """8 rows as 2 each; classes weigh differently, and so do microbatches."""
     found = []
     for count in (None, 4):
-        program, batches = program_of(shards, accumulation=count, dropout=0.0, jit_compile=jit)
+        program, batches = program_of(
+            shards, gradient_accumulation_steps=count, dropout=0.0, jit_compile=jit
+        )
         program.compile(trains=True, evaluates=False)
         found.append((steps_of(program, batches[:1])[0], weights_in(program)))
         assert program.evaluation_rows == 8 // (count or 1)
@@ -266,7 +268,9 @@ def test_microbatches_drop_each_their_own(shards):
     """The same rows twice give other losses than once: each has a seed of its own."""
     losses = []
     for count in (1, 2):
-        program, batches = program_of(shards, accumulation=count, dropout=0.5, learning_rate=1e-9)
+        program, batches = program_of(
+            shards, gradient_accumulation_steps=count, dropout=0.5, learning_rate=1e-9
+        )
         program.compile(trains=True, evaluates=False)
         twice = {name: np.tile(c[:4], (2,) + (1,) * (c.ndim - 1)) for name, c in batches[0].items()}
         losses.append([found["loss"] for found in steps_of(program, [twice, twice])])

@@ -31,7 +31,7 @@ FLAGS = [
     "--keep_checkpoints=20",
     f"--learning_rate={RATE}",
     "--dropout=0.2",
-    "--best_by=loss",
+    "--best_metric=loss",
 ]
 EVALUATED = [5, 10, 12]
 

@@ -125,7 +125,7 @@ def test_what_is_measured_when(shards, tmp_path):
 
     assert evaluated("ten", steps=10) == [4, 8, 10]
     assert evaluated("stopped", stop_after=6) == [4]
-    assert evaluated("seldom", evaluate_every=100, best_by="none") == [12]
+    assert evaluated("seldom", evaluate_every=100, best_metric="none") == [12]
     assert {path.name for path in (tmp_path / "seldom").iterdir()} == FILES - {"best"}
     assert evaluated("another", validation_split="train", evaluate_every=6) == [6, 12]
 

@@ -383,7 +383,7 @@ def test_a_best_without_any_checkpoint_is_of_a_run_that_begins_anew(shards, tmp_
 def test_settings_that_a_run_began_with_stay(shards, tmp_path):
     run_numpy(shards, tmp_path)
     before = remains_of(tmp_path)
-    others = {"batch_size": 8, "seed": 1, "best_by": "none", "clip_norm": 2.0, "layers": 2}
+    others = {"batch_size": 8, "seed": 1, "best_metric": "none", "clip_norm": 2.0, "layers": 2}
     for name, value in others.items():
         with pytest.raises(UsageError, match=f"cannot be resumed with these settings: {name} was"):
             run_numpy(shards, tmp_path, resume=True, **{name: value})

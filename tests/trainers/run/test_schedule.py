@@ -21,10 +21,10 @@ def shares(steps, warmup=None, **flags):
 def test_a_linear_schedule_by_hand():
     assert shares(8, 4) == [1 / 4, 2 / 4, 3 / 4, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5]
     assert shares(4, 0) == [1, 3 / 4, 2 / 4, 1 / 4]
-    assert shares(8, 4, final_rate=0.2) == pytest.approx(
+    assert shares(8, 4, min_lr_ratio=0.2) == pytest.approx(
         [1 / 4, 2 / 4, 3 / 4, 1, 0.8, 0.6, 0.4, 0.2]
     )
-    assert shares(1) == shares(1, final_rate=0.5) == [1]
+    assert shares(1) == shares(1, min_lr_ratio=0.5) == [1]
     assert shares(3, 3) == [1 / 3, 2 / 3, 1]
     assert shares(3, 9) == [1 / 9, 2 / 9, 3 / 9], "a run that ends while it warms up"
     assert Schedule(40, OptimizationFlags()).warmup == 4
@@ -33,7 +33,7 @@ def test_a_linear_schedule_by_hand():
 def test_wsd_by_hand():
     wsd = {"schedule": "wsd", "decay_steps": 2}
     assert shares(8, 4, **wsd) == [1 / 4, 2 / 4, 3 / 4, 1, 1, 1, 2 / 3, 1 / 3]
-    assert shares(6, 1, **wsd, final_rate=0.25) == [1, 1, 1, 1, 0.625, 0.25]
+    assert shares(6, 1, **wsd, min_lr_ratio=0.25) == [1, 1, 1, 1, 0.625, 0.25]
     assert shares(4, 1, schedule="wsd", decay_steps=0) == [1, 1, 1, 1]
     assert shares(4, 2, schedule="wsd", decay_steps=9) == [1 / 2, 1, 2 / 3, 1 / 3]
     assert Schedule(40, OptimizationFlags(schedule="wsd")).decay == 4
@@ -42,7 +42,7 @@ def test_wsd_by_hand():
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_last_step_has_the_final_rate(schedule):
     for steps in (2, 7, 100):
-        found = shares(steps, 1, schedule=schedule, final_rate=0.1)
+        found = shares(steps, 1, schedule=schedule, min_lr_ratio=0.1)
         assert found[-1] == pytest.approx(0.1) and min(found[:-1]) > 0.1
 
 
@@ -70,7 +70,7 @@ def reference(steps, warmup, schedule, final, decay):
     "steps, warmup, decay", [(1, 0, 0), (7, 2, 3), (50, 60, 5), (1000, 100, 9)]
 )
 def test_schedules_are_those_of_their_papers(schedule, final, steps, warmup, decay):
-    flags = {"schedule": schedule, "final_rate": final}
+    flags = {"schedule": schedule, "min_lr_ratio": final}
     if schedule == "wsd":
         flags["decay_steps"] = decay
     due = reference(steps, warmup, schedule, final, decay)
@@ -95,8 +95,8 @@ def test_a_cosine_is_precise_at_the_end_of_a_million_steps():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ({"final_rate": 1.5}, "--final_rate=1.5: must be a share, from 0 to 1"),
-        ({"final_rate": float("nan")}, "--final_rate=nan"),
+        ({"min_lr_ratio": 1.5}, "--min_lr_ratio=1.5: must be a share, from 0 to 1"),
+        ({"min_lr_ratio": float("nan")}, "--min_lr_ratio=nan"),
         ({"decay_steps": 5}, "--decay_steps=5 needs --schedule=wsd"),
         ({"schedule": "wsd", "decay_steps": -1}, "--decay_steps=-1: must be at least 0"),
     ],

@@ -88,13 +88,13 @@ def test_the_loss_of_each_dataset_of_a_mixture():
 
 
 def test_masked_language_modeling():
-    task = MlmTask(make_flags(FlaxMlmFlags, shards="set", best_by="loss"), mlm_schema())
+    task = MlmTask(make_flags(FlaxMlmFlags, shards="set", best_metric="loss"), mlm_schema())
     metrics = measure(task, [(BATCH, sums_of())])
     assert metrics == {"loss": 1.5, "accuracy": 0.5, "perplexity": math.exp(1.5), "masked": 4.0}
     assert task.describe(metrics) == "loss 1.5000, accuracy 50.00%, perplexity 4.5"
     assert task.measure(iter([(BATCH, sums_of(counted=0.0))])) is None
-    assert (task.best_by, task.counts) == ("loss", "masked")
-    assert MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema()).best_by is None
+    assert (task.best_metric, task.counts) == ("loss", "masked")
+    assert MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema()).best_metric is None
     assert task.head_share == 2 / 16, "as many tokens as are masked: 15 % of 16"
     half = make_flags(FlaxMlmFlags, shards="set", masking="dynamic", mask_rate=0.5)
     assert MlmTask(half, mlm_schema()).head_share == 8 / 16
@@ -210,8 +210,8 @@ def rows_of(labels, weights):
 
 
 def test_classification(classes, tmp_path):
-    task = class_task(classes, best_by="auc")
-    assert task.best_by == "auc"
+    task = class_task(classes, best_metric="auc")
+    assert task.best_metric == "auc"
     broken = measure(task, [(rows_of([0], [1]), {"logits": np.array([[np.nan, 1.0]])})])
     assert math.isnan(broken["loss"]) and task.describe(broken) == "loss nan"
     task.write_files(tmp_path)
@@ -344,7 +344,7 @@ def test_question_answering(questions, tmp_path):
         "  10  12.2500         0.00  100.00",
     ]
     assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert task.best_by == "f1"
+    assert task.best_metric == "f1"
 
 
 def test_a_row_without_a_line_is_named(questions):
@@ -357,13 +357,13 @@ def test_a_row_without_a_line_is_named(questions):
 
 def test_without_scores_or_questions_the_loss_is_all(questions, tmp_path):
     task = QaTask(make_flags(TfQaFlags, shards="set", score=False), questions.schema, questions)
-    assert task.best_by == "loss"
+    assert task.best_metric == "loss"
     assert task.measure(answered(questions)) == {"loss": 1.5, "accuracy": 0.5}
     task.write_files(tmp_path)
     assert task.report(tmp_path, [], "title") == []
     assert not list(tmp_path.glob("*.json"))
-    none = make_flags(TfQaFlags, shards="set", score=False, best_by="none")
-    assert QaTask(none, questions.schema, questions).best_by is None
+    none = make_flags(TfQaFlags, shards="set", score=False, best_metric="none")
+    assert QaTask(none, questions.schema, questions).best_metric is None
     train = make_flags(TfQaFlags, shards="set", validation_split="train")
     with pytest.raises(UsageError, match="--validation_split=train: a dataset keeps the questions"):
         QaTask(train, questions.schema, questions)
