@@ -105,7 +105,7 @@ def read_docstrings(root: Path) -> Iterator[tuple[str, str]]:
         try:
             tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError, OSError):
-            continue  # a template, or written for another Python
+            continue  # a template, or written for a different Python
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)

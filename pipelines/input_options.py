@@ -85,7 +85,7 @@ def parse_size(text: str) -> int:
     """The bytes of a size: "2TB" -> 2 * 10**12.
 
     Raises:
-      FieldError: it is no size.
+      FieldError: it is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", text)
     number = float(match[1]) * 1000 ** " kMGTP".index(match[2] or " ") if match else 0
@@ -102,7 +102,7 @@ def assumed_bytes(assume_bytes: int | None, *, dry_run: bool) -> int:
     """The assumed size, or 0; only a plan assumes one.
 
     Raises:
-      FieldError: it is no size, or the command would not only plan.
+      FieldError: it is not a size, or the command would not only plan.
     """
     if assume_bytes is not None and assume_bytes < 1:
         raise FieldError("assume_bytes", assume_bytes, "give a size such as 500GB or 2TB")

@@ -285,7 +285,7 @@ def test_tokenizers_is_behind_one_file_of_each_side():
 
 
 def test_the_reference_lists_what_is_used_of_tokenizers():
-    """Whoever moves to another version of it reads one docstring."""
+    """Whoever moves to a different version of it reads one docstring."""
     listed = ast.get_docstring(_parse(ROOT / "pipelines" / "encoding" / "reference.py")) or ""
     parts = {"decoders", "models", "normalizers", "pre_tokenizers", "processors"}
     used = {"Tokenizer", "AddedToken", "Regex"}

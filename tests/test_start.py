@@ -77,7 +77,7 @@ def test_help_and_a_wrong_flag_load_little(entry, bare):
 
 
 def test_loops_load_without_what_else_is_installed_for_numba(tmp_path):
-    """Together 0.4 s of each process; fails when numba imports them in another way."""
+    """Together 0.4 s of each process; fails when numba imports them in a different way."""
     (tmp_path / "text.txt").write_text("a dog, and another dog\n" * 9)
     flags = [f"--input={tmp_path / 'text.txt'}", f"--output={tmp_path / 'made'}"]
     [(ended, modules)] = loaded_by("pipelines.train_tokenizer", [*flags, "--vocab_size=262"])

@@ -47,7 +47,7 @@ def train_tokenizer(**settings: Any) -> Tokenizer:
     Args:
       **settings: the flags of `textmill train-tokenizer --help=all`, and Beam's.
 
-    Returns and raises as `build_corpus`.
+    Returns and raises like `build_corpus`.
     """
     return _build("train_tokenizer", settings, Tokenizer)
 
@@ -60,7 +60,7 @@ def build_shards(task: Task | str | None = None, **settings: Any) -> Dataset:
       **settings: the flags of `textmill build-shards --help=all`, and Beam's. The flags of the task
         may stand here, too.
 
-    Returns and raises as `build_corpus`.
+    Returns and raises like `build_corpus`.
     """
     if isinstance(task, Task):
         for name in task.settings:
@@ -134,7 +134,7 @@ def verify(
 
     Raises:
       DataError: something differs, or a document of `absent` was found; names all of it.
-      UsageError: `absent` is no list of digests.
+      UsageError: `absent` is not a list of digests.
     """
     keywords = Keywords("verify", lambda: (), "pipelines")
     paths = tuple(os.fspath(directory) for directory in directories)
@@ -171,7 +171,7 @@ def describe(
       The path of the three files.
 
     Raises:
-      UsageError: the directory is of another kind, or `to` holds files.
+      UsageError: the directory is of a different kind, or `to` holds files.
       DataError: metadata files are damaged or contradict each other.
     """
     keywords = Keywords("describe", lambda: (), "pipelines")

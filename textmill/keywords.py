@@ -63,7 +63,7 @@ class Keywords:
           UsageError: a value or a combination of values is wrong.
           DataError: the data or the run failed.
           ModuleNotFoundError: a package is not installed.
-          KeyboardInterrupt: Ctrl-C or SIGTERM, after what a run saves is saved.
+          KeyboardInterrupt: Ctrl-C or SIGTERM, once the run has saved its state.
         """
 
         def work_for_caller() -> T:
@@ -71,7 +71,7 @@ class Keywords:
             return work()
 
         try:
-            return copy_context().run(work_for_caller)  # tyro reports errors to us in it only
+            return copy_context().run(work_for_caller)  # tyro reports errors to us only in it
         except SystemExit as stop:
             if stop.code not in (INTERRUPTED, TERMINATED):
                 raise

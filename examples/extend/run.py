@@ -22,7 +22,7 @@ FILES = {
     "mbox.py": "pipelines/readers/formats",
     "fill_in_middle.py": "pipelines/tasks",
 }
-# (file, text that is there once, what follows it from now on)
+# (file, text that occurs once in it, text to insert after it)
 LINES = (
     (
         "pipelines/corpus/filters.py",

@@ -33,7 +33,7 @@ def attend_by_mask(segments_BxL: Tensor) -> Attend:
 def blockwise_attention(segments_BxL: Tensor) -> Attend:
     """The same by FlexAttention, which skips blocks that are masked as a whole.
 
-    On a CPU PyTorch computes it forwards only, so it trains on GPUs only.
+    On a CPU PyTorch computes only its forward pass, so it trains only on GPUs.
     """
     B, L = segments_BxL.shape
 

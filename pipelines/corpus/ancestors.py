@@ -80,14 +80,17 @@ def open_ancestors(
       follow_links: see `open_finished`.
 
     Raises:
-      UsageError: one is no corpus, has another Unicode form, or is a delta without its ancestors.
+      UsageError: one is not a corpus, has a different Unicode form, or is a delta without its
+        ancestors.
       DataError: one is damaged.
     """
     corpora: dict[str, Corpus] = {}
     for path in (path.strip() for value in against for path in value.split(",")):
         corpus = find_corpus(path, follow_links=follow_links) if path else None
         if corpus is None:
-            reason = "it is no corpus: give finished outputs of build_corpus, separated by commas"
+            reason = (
+                "it is not a corpus: give finished outputs of build_corpus, separated by commas"
+            )
             raise FieldError("against", path, reason)
         if corpus.schema.normalize != normalize:
             form = flag("normalize", corpus.schema.normalize)
@@ -180,7 +183,7 @@ def read_ids(path: str, rows: int, column: str = "id") -> np.ndarray:
     try:
         content = bytes.fromhex(b"".join(parts).decode())
     except ValueError as error:
-        raise DataError(f"{path}: an id is no hash: copy the corpus again") from error
+        raise DataError(f"{path}: an id is not a hash: copy the corpus again") from error
     if len(content) != rows * DIGEST_BYTES:
         count = len(content) // DIGEST_BYTES
         raise DataError(f"{path} has {count:,} ids, not {rows:,}: copy the corpus again")
@@ -198,7 +201,7 @@ def read_documents(file: OlderFile, rows: np.ndarray) -> pa.RecordBatch:
       A batch with the columns id and text.
 
     Raises:
-      DataError: the file is damaged, or a text has another hash than its id.
+      DataError: the file is damaged, or a text has a different hash than its id.
     """
     roles = Role("id", "string", "id"), Role("text", "field", "text")
     source = Source((file.path,), roles=roles, max_document_bytes=MOST_DOCUMENT_BYTES)

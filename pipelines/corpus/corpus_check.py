@@ -39,7 +39,7 @@ def check_corpus(
     ancestors.
 
     Raises:
-      DataError: the directory is no corpus, or its metadata files contradict each other.
+      DataError: the directory is not a corpus, or its metadata files contradict each other.
     """
     corpus = open_finished(Corpus, directory, follow_links=follow_links)
     findings = check_sums(corpus)

@@ -26,7 +26,7 @@ from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.manifest import QUALITY, REJECTED, ManifestFile
 
 _TEXT = "text"
-_CONTAMINATION, _FILTERED, _ = REJECTED  # bad input is no document
+_CONTAMINATION, _FILTERED, _ = REJECTED  # bad input is not a document
 _COLUMNS = {_CONTAMINATION: ("document",), _FILTERED: (_TEXT,)}
 _REMOVED = ("id", "representative", _TEXT)  # the text only with --keep_rejects
 _DIGEST = re.compile("[0-9a-f]{32}")

@@ -1,4 +1,4 @@
-"""Measures a sample for a plan: functions of the run clean, compare and write it in memory."""
+"""Measures a sample for a plan: it is cleaned, compared and written in memory, as in a run."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -51,7 +51,7 @@ def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
 def no_rows(
     roles: tuple[Role, ...], added: tuple[str, ...], *, keep_source: bool
 ) -> pa.RecordBatch:
-    """A batch without documents, whose rules add these columns."""
+    """An empty batch with the columns that rules add."""
     documents = no_documents(roles)
     columns = documents.columns
     for name in added:

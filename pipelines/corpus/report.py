@@ -1,6 +1,6 @@
 """Renders report.html of a corpus.
 
-The page depends on the content of the corpus only. It shows the documents and counts the hosts of
+The page depends only on the content of the corpus. It shows the documents and counts the hosts of
 the rows with the smallest ids, which are a random sample.
 """
 

@@ -96,7 +96,7 @@ def observed(counted: Observed) -> Sequence[Shown]:
 
 
 def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Counts of ranges ("4 to 7") in ascending order; [] if a name is no range."""
+    """Counts of ranges ("4 to 7") in ascending order; [] if a name is not a range."""
     matches = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
     starts = {name: float(match[0]) for name, match in matches.items() if match}
     return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(matches.values()) else []

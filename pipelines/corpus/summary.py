@@ -31,7 +31,7 @@ _GREEDY = 0.5  # share of documents above which the plan warns of a rule
 
 
 def print_plan(plan: CorpusPlan, say: Say) -> None:
-    """Prints the estimate of a run, and reasons for which it may fail, be slow or keep little."""
+    """Prints the estimate of a run, and reasons why it may fail, be slow or keep little."""
     say(facts_table(plan_facts(plan), title="plan (nothing was written)"))
     _print_warnings(plan_warnings(plan), say)
 
@@ -98,7 +98,7 @@ def plan_facts(plan: CorpusPlan) -> dict[str, str]:
 
 
 def plan_warnings(plan: CorpusPlan) -> list[str]:
-    """Reasons for which the run may fail, be slow or keep little, a line each."""
+    """Reasons why the run may fail, be slow or keep little, a line each."""
     lines = list(plan.plan.warnings())
     for reason, count in sorted(plan.dropped.items(), key=lambda item: -item[1]):
         if count > _GREEDY * plan.documents and drop_of(reason).title != "duplicates":

@@ -34,7 +34,7 @@ class Metadata:
       noun: corpus or dataset.
       name: the name of its directory.
       files: name to content; those that the manifest lists.
-      where: what precedes the name of a file in positions; "" for what is described.
+      where: what precedes the name of a file in positions; "" in the described directory.
     """
 
     noun: str

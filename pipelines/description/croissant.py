@@ -36,7 +36,7 @@ _CONTEXT = {
     **{key: f"cr:{key}" for key in _KEYS},
 }
 _PARQUET = "application/x-parquet"
-_TYPES = {"quality": "cr:Float32"}  # of columns that are no text
+_TYPES = {"quality": "cr:Float32"}  # of columns that are not text
 _MEDIA = {"parquet": _PARQUET, "zst": "application/zstd"}  # by the last ending of a file
 
 

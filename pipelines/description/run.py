@@ -33,7 +33,7 @@ def describe(options: DescribeOptions) -> None:
     """Describes a corpus or a dataset, and reports the files.
 
     Raises:
-      UsageError: the directory is of another kind, or --to holds files.
+      UsageError: the directory is of a different kind, or --to holds files.
       DataError: its metadata files are damaged or contradict each other.
     """
     _refuse_taken(options)
@@ -53,7 +53,7 @@ def describe_files(
       follow_links: see `open_finished`.
 
     Raises:
-      UsageError: a directory is of another kind, or the dataset was not built from a corpus.
+      UsageError: a directory is of a different kind, or the dataset was not built from a corpus.
       DataError: metadata files are damaged or contradict each other.
     """
     kind = kind_of(directory) or DatasetInfo

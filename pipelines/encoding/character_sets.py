@@ -28,7 +28,7 @@ def property_set(atom: str) -> np.ndarray:
     try:
         taken_out = normalizers.Replace(Regex(f"[{atom}]+"), "")
     except Exception as error:
-        raise ValueError(f"{atom} is no character class") from error
+        raise ValueError(f"{atom} is not a character class") from error
     kept = np.zeros(CODE_POINTS, bool)
     asked = _asked()
     for start in range(0, len(asked), _PIECE):

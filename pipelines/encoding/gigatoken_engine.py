@@ -1,8 +1,8 @@
 """gigatoken: encodes pieces of text that one of `SCHEMES` cuts into words.
 
 It is two to four times as fast as the word table, of the same plan, which takes the pieces that
-contain a character that gigatoken and `tokenizers` treat differently: `GUARDED`. Added
-tokens, normalizers and prefixes are the plan's work, so gigatoken sees none.
+contain a character that gigatoken and `tokenizers` treat differently: `GUARDED`. The plan handles
+added tokens, normalizers and prefixes, so gigatoken sees none of them.
 """
 
 import json

@@ -4,7 +4,7 @@ For --normalize, "\r\n" and a lone "\r" become "\n"; then `unicodedata` brings c
 normal form. Arrow's own `utf8_normalize` decomposes but does not compose, up to version 25
 (apache/arrow#51225). `tokenizers` applies the normalizers of a tokenizer.json.
 
-Both see only texts in which a compiled loop finds a character that could change or join with the
+Both get only texts in which a compiled loop finds a character that could change or join with the
 one before it. Those characters are found by normalizing each code point once.
 """
 
@@ -73,7 +73,7 @@ def _normalize_all(texts: pa.LargeStringArray, form: Form) -> list[str]:
 
 @cache
 def _marks(form: Form) -> frozenset[int]:
-    """The characters that decompose into combining marks only."""
+    """The characters that decompose only into combining marks."""
     return frozenset(
         point
         for point in range(_FIRST, _HAN)

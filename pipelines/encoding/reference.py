@@ -50,7 +50,7 @@ _BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
 def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
     """Turns any failure of a library into a DataError, `what: its first line; remedy`.
 
-    That includes Rust panics, which are no Exceptions: broken vocabularies and catastrophic
+    That includes Rust panics, which are not Exceptions: broken vocabularies and catastrophic
     backtracking cause them.
     """
     try:

@@ -51,8 +51,8 @@ _WHITE = {
     "\u3000",
 }
 _ALPHABET = 16  # characters that merges join, from which on words of them alone are cut
-_ASSIGNED = 0x32400  # code points from here on are no letters
-# Characters that may join with the one before or after them (UAX #29), and those that are no text.
+_ASSIGNED = 0x32400  # code points from here on are not letters
+# Characters that may join with the one before or after them (UAX #29), and those that are not text.
 _UNSPLITTABLE = (r"\p{M}", r"\p{C}", r"\p{Lm}", r"\p{Sk}", r"\p{Z}", r"\s", r"\u0E33", r"\u0EB3")
 _PREPENDED = (0xD4E, 0x111C2, 0x111C3, 0x1193F, 0x11941, 0x11A3A, *range(0x11A84, 0x11A8A))
 _PREPENDED += (0x11D46, 0x11F02)

@@ -1,6 +1,6 @@
 """Encodes words by the merges of a BPE, in compiled loops.
 
-A word takes 0.5 to 1.5 microseconds, with `tokenizers` 3 to 5.
+A word takes 0.5 to 1.5 microseconds, compared with 3 to 5 in `tokenizers`.
 
 Legend: N bytes of text, W words of a chunk.
 """
@@ -32,7 +32,7 @@ class Merges:
     """A BPE model as a `WordModel`; it encodes every word."""
 
     def __init__(self, loop: Callable, tables: tuple[np.ndarray, ...]):
-        """Takes one of the loops below and its tables."""
+        """Chooses one of the loops below and makes its tables."""
         self._loop, self._tables = loop, tables
 
     def encode(
@@ -59,7 +59,7 @@ def merges_of_characters(model: Mapping[str, Any], space: str) -> Merges | None:
 
     Args:
       model: the model of a tokenizer.json.
-      space: the character that a space becomes; the result is None if it is no token.
+      space: the character that a space becomes; the result is None if it is not a token.
     """
     vocab = model["vocab"]
     if space not in vocab:
@@ -209,10 +209,10 @@ def merge_bytes(data, starts, words, tables, ids, offsets):
 
 @entry(_MERGING)
 def merge_characters(data, starts, words, tables, ids, offsets):
-    """Encodes words by SentencePiece's BPE: a character that is no token is split into its bytes.
+    """Encodes words by SentencePiece's BPE; splits a character that is not a token into bytes.
 
     Args and returns: see `merge_bytes`, except for
-      tables: ids of characters, int64[code points], -1 for those that are no tokens; ids of bytes,
+      tables: ids of characters, int64[code points], -1 for those that are not tokens; ids of bytes,
         int64[256]; the table of `enter_merges`.
     """
     character_ids, byte_ids, merges = tables

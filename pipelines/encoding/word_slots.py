@@ -53,7 +53,7 @@ _MIX = np.int64(-4417276706812531889)  # another odd number
 
 @inner
 def short_hash(low, high):
-    """A hash whose low bits depend on every bit of the word: many differ in one letter only."""
+    """A hash whose low bits depend on every bit of the word: many differ in only one letter."""
     mixed = (low ^ high * _MIX) * ODD
     mixed = (mixed ^ mixed >> 32) * _MIX
     return mixed ^ mixed >> 32

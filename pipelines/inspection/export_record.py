@@ -38,7 +38,7 @@ class ExportRecord:
 
 
 def find_finished_export(asked: ExportRecord, output: str) -> ExportRecord | None:
-    """Returns the export in the output directory; None if there is none; raises for another."""
+    """The requested export if it is in the output directory, else None; raises for any other."""
     path = os.path.join(output, EXPORT_RECORD)
     remedy = f"give another {flag('output')}, or {flag('overwrite', True)}"
     if not os.path.exists(path):

@@ -1,4 +1,4 @@
-"""Exports a dataset to another format: one file per shard, and export.json last."""
+"""Exports a dataset to a different format: one file per shard, and export.json last."""
 
 import os
 import sys

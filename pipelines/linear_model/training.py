@@ -1,9 +1,10 @@
 """Trains a linear model with two labels by stochastic gradient descent, as fastText does. Pure.
 
-Documents are sorted by hash. In each epoch another permutation of them, by hash and seed, is gone
-through one by one, so the numbers of the model depend on the set of documents, the settings and the
-seed only: not on the order of inputs, on processes or on the machine. All sums are in float32, in a
-fixed order, and the logistic function is computed by operations that IEEE 754 rounds exactly.
+Documents are sorted by hash. In each epoch a different permutation of them, by hash and seed, is
+gone through one by one, so the numbers of the model depend on the set of documents, the settings
+and the seed only: not on the order of inputs, on processes or on the machine. All sums are in
+float32, in a fixed order, and the logistic function is computed by operations that IEEE 754 rounds
+exactly.
 
 Legend: D documents, F features of all of them, W columns of rows.
 """

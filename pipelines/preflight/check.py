@@ -20,7 +20,7 @@ class Check:
 
 
 class CannotCheck(Exception):
-    """A check lacks something on this machine, which is no fault of the command."""
+    """A check lacks something on this machine, which is not a fault of the command."""
 
 
 def attempt(
@@ -31,7 +31,7 @@ def attempt(
     Args:
       name: of the check.
       work: what a check needs.
-      remedy: for the user, where the error has none.
+      remedy: what the user can do, if the error does not name it.
     """
     try:
         return (work(),)

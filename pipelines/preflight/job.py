@@ -32,7 +32,7 @@ _STAND_INS = (
 def check_job(
     beam_arguments: list[str], filter_name: str, build: Callable[[beam.Pipeline], Any]
 ) -> Iterator[Check]:
-    """Translates the job, and unpickles it with the modules of the workers' package only."""
+    """Translates the job, and unpickles it with only the modules of the workers' package."""
     flags, stand_ins = runner_flags(beam_arguments), ()
     if flags.is_dataflow and check_flags(beam_arguments).state == "failed":
         stand_ins = _STAND_INS
@@ -61,7 +61,7 @@ def check_job(
         "workers need it, too: as a module or package beside that of the filter, or in an image "
         f"({flag('sdk_container_image')})"
     )
-    # Packages that workers install besides may have what is missing here.
+    # Workers install further packages, which may provide what is missing here.
     state = "not checked" if flags.extra_package else "failed"
     for problem in problems:
         yield Check("unpickling", state, problem, remedy)

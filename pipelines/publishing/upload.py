@@ -39,7 +39,7 @@ _SHOWN = 5  # names in a message
 
 @dataclass(frozen=True)
 class _Content:
-    """The files that a repository is to hold.
+    """The files that a repository should have.
 
     Attributes:
       info: the corpus or dataset.
@@ -78,7 +78,7 @@ class _Content:
         if found.bytes != self.size(path):
             return f"has {found.bytes:,} bytes, not {self.size(path):,}"
         if found.sha256 is None:
-            return "" if found.git_hash == self._git_hash(path) else "has another hash in Git"
+            return "" if found.git_hash == self._git_hash(path) else "has a different hash in Git"
         if path in self.last:
             expected = hashlib.sha256(self.last[path]).hexdigest()
         else:
@@ -98,7 +98,7 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The steps from the files of a repository to those that it is to hold.
+    """The steps from the files of a repository to those that it should have.
 
     Attributes:
       upload: paths of files of the manifest.
@@ -132,7 +132,7 @@ def publish_directory(options: PublishOptions, verify: Callable[[], object]) -> 
       The address for readers: hf://datasets/USER/NAME.
 
     Raises:
-      UsageError: it is no corpus or dataset, there is no token, or the repository has other
+      UsageError: it is not a corpus or dataset, there is no token, or the repository has other
         content.
       DataError: the directory is damaged, or the Hub does not take it.
     """

@@ -29,8 +29,8 @@ class Agreement:
     Attributes:
       documents: number of documents.
       good: number of good ones.
-      auc: probability that a good document has a higher score than another one, where an equal
-        score counts half; 0.5 if there are only good or only other ones.
+      auc: probability that a good document has a higher score than a document of the other class,
+        where an equal score counts half; 0.5 if there are only good or only other ones.
       accuracy: share of documents whose score is on the side of 0.5 that is right.
       calibration_error: mean distance of the score of a tenth from its share of good documents,
         weighted by documents (expected calibration error).

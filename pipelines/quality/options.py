@@ -16,7 +16,7 @@ HELP = Help(
     module="pipelines.train_quality_model",
     about="Trains a linear model that tells good documents from others, for build_corpus "
     "--quality_model: from two inputs, or from documents with a label. The model is a .bin file of "
-    "fastText. It depends on the set of documents and the flags only.",
+    "fastText. It depends only on the set of documents and the flags.",
     usage="--good=PATH --other=PATH --output=FILE",
     example="--good=textbooks --other=corpus --output=quality.bin",
     page="docs/quality_model.md",
@@ -49,7 +49,7 @@ class QualityOptions:
     label_field: str | None = None
     """Field of the documents of --input that holds their label."""
     good_label: str | None = None
-    """Label of good documents; those with another one are the others."""
+    """Label of good documents; documents with any other label are the other class."""
     held_out: float = 0.1
     """Share of documents, chosen by hash, that the model is not trained on but evaluated with."""
     word_ngrams: int = 2
@@ -64,7 +64,7 @@ class QualityOptions:
     dim: int = 8
     """Numbers of a row."""
     min_count: int = 5
-    """Minimum number of a word in the documents; rarer ones count in n-grams only."""
+    """Minimum number of a word in the documents; rarer ones count only in n-grams."""
     epochs: int = 5
     """How often the model is trained on each document."""
     learning_rate: float = 0.5

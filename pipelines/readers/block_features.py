@@ -443,7 +443,7 @@ def _fill_ancestors(
     sums: np.ndarray,
     total: np.float32,
 ) -> int:
-    """Fills what the elements around a block tell, from `place`; returns the place after."""
+    """Fills features of the elements around a block, from `place` on; returns the next place."""
     inside, nearest = place, place + len(_INSIDE_TAGS)
     nested = nearest + len(_NEAREST_TAGS)
     flagged = nested + len(_NESTED)
@@ -497,7 +497,7 @@ def _fill_containers(
     spans: np.ndarray,
     total: np.float32,
 ) -> int:
-    """Fills what the elements around hold that have ever more blocks."""
+    """Fills the features of the enclosing elements that contain more blocks than the one before."""
     at, blocks = max(parents[outer], 0), sums[outer, _BLOCKS]
     for _ in range(_CONTAINERS):
         while at > 0 and sums[at, _BLOCKS] <= blocks:

@@ -75,7 +75,7 @@ def corpus_parameters(patterns: Iterable[str], *, follow_links: bool = False) ->
     """Parameters of a fingerprint that corpora among the inputs decide; {} without a corpus.
 
     `normalize` is the Unicode form of all inputs, which a model's later input needs too; it is
-    absent if some have a different form or are no corpora.
+    absent if some have a different form or are not corpora.
 
     Raises:
       DataError: as `find_corpus`.

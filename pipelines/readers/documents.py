@@ -44,7 +44,7 @@ class ValueKind:
 
     Attributes:
       wanted: description of valid values, for messages.
-      refusal: reason for which a value of another type is rejected.
+      refusal: reason for which a value of a different type is rejected.
       type: Arrow type of the role's column.
       is_text: whether values are normalized, measured and filtered.
       is_name: whether integers and booleans are valid and kept as strings, and "" is missing.

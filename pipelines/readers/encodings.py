@@ -1,4 +1,4 @@
-"""Detects the encoding of text, and bytes that are no text. Pure.
+"""Detects the encoding of text, and bytes that are not text. Pure.
 
 This file imports no package: processes that read web pages start with it.
 """
@@ -15,7 +15,7 @@ _NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
 _FEW_NULS = 8  # may be in every other byte of text by chance
 # Control characters that no text has; those of spacing, overstriking and terminal colors remain.
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})
-_MOST_BAD = 0.1  # share of U+FFFD above which characters are no text
+_MOST_BAD = 0.1  # share of U+FFFD above which characters are not text
 _FEW_BAD = 10  # may be in a text of any length
 _CONTROL = 5  # weight of a control character beside U+FFFD
 

@@ -35,7 +35,7 @@ _MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
 _MAGIC = re.compile(r"[*?[]")
 _MANY = {"corpus": "corpora"}
 _SHOWN = 3  # names in a note
-_OURS = ("MANIFEST.json", "tokenizer.json")  # in folders whose JSON is no input
+_OURS = ("MANIFEST.json", "tokenizer.json")  # in folders whose JSON is not input
 
 
 @contextmanager
@@ -94,7 +94,9 @@ def _read_list(path: str) -> list[str]:
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     patterns = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if len(content) > _LIST_BYTES or any("\0" in pattern for pattern in patterns):
-        raise DataError(f"{path} is no list of paths: give a text file with one path in each line")
+        raise DataError(
+            f"{path} is not a list of paths: give a text file with one path in each line"
+        )
     for pattern in patterns:
         if pattern.startswith(_LIST):
             raise DataError(f"the list {path} names another list, {pattern}: copy its paths")
@@ -387,7 +389,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_private(name: str) -> bool:
-    """Whether only a pattern that names it reads it, as in Spark and pyarrow."""
+    """Whether it is read only if a pattern names it, as in Spark and pyarrow."""
     return name.startswith((".", "_"))
 
 

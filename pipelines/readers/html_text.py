@@ -131,7 +131,7 @@ def read_page(data: bytes, content_type: str, extraction: Extraction) -> Page:
       extraction: what text is taken.
 
     Raises:
-      UnusablePageError: it is no page, or cannot be parsed in bounded time.
+      UnusablePageError: it is not a page, or cannot be parsed in bounded time.
     """
     kind = page_kind(data, content_type)
     if not kind:
@@ -234,7 +234,7 @@ def _convert(markup: str, extraction: Extraction, *, may_be_deep: bool) -> Page:
         texts = (_valid(text), _valid(title), _valid(url or ""))
         return Page(*texts, share, tuple(map(_valid, rights)))
     except BaseException as error:
-        # Classes that cannot be imported; the panic of a Rust parser is no Exception.
+        # Classes that cannot be imported; the panic of a Rust parser is not an Exception.
         if type(error).__name__ not in _PARSER_ERRORS:
             raise
         raise UnusablePageError("html_broken") from error

@@ -1,6 +1,6 @@
 """HTTP responses as crawlers store them: where the head ends, and the body as it was sent. Pure.
 
-A body is decoded as far as it can be: the first part of a cut or damaged body is kept.
+If a body is cut or damaged, the part before the damage is decoded and kept.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Encodings are detected as in browsers: byte order mark, HTTP header, meta element, statistics. A
 declaration that the bytes contradict does not count, since many servers send a default. Without
-one, a page is in windows-1252 unless its bytes are clearly of another encoding.
+one, a page is in windows-1252 unless its bytes are clearly of a different encoding.
 """
 
 import codecs
@@ -56,7 +56,7 @@ _FEW_BYTES = 8  # bytes beyond ASCII; fewer may be UTF-8 by chance
 _ASCII = bytes(range(0x80))
 _QUOTES = bytes(range(0x80, 0xA0))  # quotes and dashes in cp1252, control characters elsewhere
 _LETTERS = bytes(n for n in range(0x80) if chr(n).isalpha())
-# Leaves the words of another script than Latin, with spaces between them.
+# Leaves the words of a different script than Latin, with spaces between them.
 _TO_WORDS = bytes(n if n >= 0x80 and n != 0xA0 else 0x20 for n in range(0x100))
 _LEAST_LATIN = 0.02  # share of letters beyond ASCII in languages that windows-1252 lacks
 _MOST_BAD = 20  # one byte beyond ASCII of so many may be invalid
@@ -121,7 +121,7 @@ def _find_codec(data: bytes, declared: list[str]) -> str:
     detected, is_beyond_latin = _detect(data)
     if detected in declared or not declared or data.isascii():
         return detected or "cp1252"
-    # A server's default for a page that is clearly in another script.
+    # A server's default for a page that is clearly in a different script.
     if declared[0] == "cp1252" and detected and is_beyond_latin:
         return detected
     return next((name for name in declared if _can_be(data, name)), detected or declared[0])
@@ -137,8 +137,8 @@ def _can_be(data: bytes, codec: str) -> bool:
 def _detect(data: bytes) -> tuple[str, bool]:
     """The codec of the bytes, "" if it is unclear, and whether most letters are not Latin.
 
-    Statistics of few bytes choose any encoding. Words of bytes beyond ASCII are of another script;
-    other pages have Latin letters, of which few languages need more than windows-1252 has.
+    Statistics of few bytes choose any encoding. Words of bytes beyond ASCII are of a different
+    script; other pages have Latin letters, of which few languages need more than windows-1252 has.
     """
     sample = _MARKUP.sub(b"<>", data[:_SAMPLE_BYTES])
     codec = codec_of(_detect_encoding(sample, html5_compatible=False) or "")

@@ -66,7 +66,7 @@ class ShortPage:
 
 
 class WebPage(NamedTuple):
-    """A web page of which the main text was taken.
+    """A web page whose main text was extracted.
 
     Attributes:
       document: the number of its document, -1 if it has none, or one that was filtered.
@@ -96,7 +96,7 @@ class Host:
     """The pages of a host.
 
     Attributes:
-      pages: number of pages of which the main text was taken.
+      pages: number of pages whose main text was extracted.
       short_pages: number of these whose main text is short.
       samples: those of the short pages whose URLs have the smallest hashes.
     """

@@ -11,7 +11,7 @@ from typing import Any
 NO_RIGHTS = ("", "", "", "")  # those of a page without elements, in the order of `find_rights`
 _OF_ELEMENTS = ("robots", "tdm_reservation", "tdm_policy", "license")
 RIGHTS = (*_OF_ELEMENTS, "x_robots_tag")
-"""Fields of a page; x_robots_tag is in WARC files only."""
+"""Fields of a page; only WARC files have x_robots_tag."""
 LISTS = ("tdm-reservation", "x-robots-tag")
 """Headers that may be repeated; their values are a list then."""
 _MOST = 2000  # characters of a field; what is beyond is not read

@@ -2,7 +2,8 @@
 
 A block is the text between two boundaries of block elements: a paragraph, a heading, a list item, a
 cell, or a piece of text between such. The input is HTML that a parser has written, which is well
-formed: each element that is no void element has an end tag, and each attribute is `name="value"`.
+formed: each element that is not a void element has an end tag, and each attribute is
+`name="value"`.
 
 Legend: N bytes, E elements, R runs of text, B blocks.
 """

@@ -160,7 +160,7 @@ def plan_blocks(source: Source) -> list[Block]:
 
     Raises:
       DataError: the inputs are missing or empty, or a file has a different format than its name.
-      UsageError: a file lacks a field of a role, or has it with another type.
+      UsageError: a file lacks a field of a role, or has it with a different type.
     """
     blocks: list[Block] = []
     pending: list[Part] = []

@@ -275,7 +275,7 @@ def read_once(
     instead if they are many, or without `copies_local`.
 
     Raises:
-      DataError: the file of a corpus has another sha256 than its manifest lists.
+      DataError: the file of a corpus has a different sha256 than its manifest lists.
     """
     spans = part.spans or ((part.start, part.stop),)
     whole = _WholeFile(raw, part)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 # The elements of HTML without an end tag.
 _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param")
 _VOID += ("source", "track", "wbr")
-_RAW = ("script", "style")  # whose content is no markup in HTML
+_RAW = ("script", "style")  # whose content is not markup in HTML
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!DOCTYPE": ">"}
 # No byte of a tag can be matched in two ways, and `<` ends a tag: linear time for any text.
 _TOKEN = re.compile(

@@ -27,7 +27,7 @@ def to_stream(batch: pa.RecordBatch) -> bytes:
 
 
 def to_buffer(batch: pa.RecordBatch) -> pa.Buffer:
-    """The Arrow IPC stream of a batch, without a copy, which would hold the interpreter's lock."""
+    """The Arrow IPC stream of a batch, without a copy, which would hold the GIL."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -50,7 +50,7 @@ class ExampleBatch:
         ragged columns, large_binary: the values of each example, little-endian; `ids` is always
           among them. (Arrow gathers binaries by memcpy, but lists value by value, 20 times slower.)
         scalar columns: a number per example; `copies`, if duplicates were dropped; `mark`, if some
-          rows are no examples, but reasons why a document is dropped: see `drops.mark_of`.
+          rows are not examples, but reasons why a document is dropped: see `drops.mark_of`.
     """
 
     batch: pa.RecordBatch
@@ -158,7 +158,7 @@ class Ordered:
       low_E: uint64, the lower half of its document's hash.
       part_E: the number of the example within its document.
       other_E: bool, whether its document differs from that of the example before.
-      fresh_E: bool, whether it is no duplicate of the example before.
+      fresh_E: bool, whether it is not a duplicate of the example before.
     """
 
     order_E: np.ndarray
@@ -215,7 +215,7 @@ def keep(examples: ExampleBatch) -> KeptExamples:
         np.diff(np.append(starts, len(mark_E))),
     )
     kept = ordered.fresh_E & (reason_E == 0)
-    # A document's first example counts it; marks are no examples.
+    # A document's first example counts it; marks are not examples.
     counted = (mark_E == 0) & (ordered.part_E == 0)
     copies = examples.copies()[ordered.order_E[counted]]
     numbers = np.bincount(reason_E[counted], copies, len(DROPS) + 1).astype(int).tolist()

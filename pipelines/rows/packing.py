@@ -1,9 +1,9 @@
 """Packs segments into rows, and copies segments to their positions. No token is lost.
 
-Copying is compiled, since two threads make shards at once and numpy's indexing would hold the
-interpreter's lock. Legend: L positions of a row, R rows, S segments in the order of their rows, B
-rows of a batch, D different lengths, P parts of rows: int64 [P, 4], each (first row, number of
-rows, length, how many segments of that length each of these rows has).
+Copying is compiled, since two threads make shards at once and numpy's indexing would hold the GIL.
+Legend: L positions of a row, R rows, S segments in the order of their rows, B rows of a batch, D
+different lengths, P parts of rows: int64 [P, 4], each (first row, number of rows, length, how many
+segments of that length each of these rows has).
 """
 
 from collections.abc import Iterator

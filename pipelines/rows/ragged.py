@@ -50,7 +50,7 @@ class Ragged(NamedTuple):
         return cls.of(np.concatenate(values), np.concatenate(lengths))
 
     def astype(self, dtype: str) -> "Ragged":
-        """The same values in another type."""
+        """The same values in a different type."""
         return Ragged(self.values.astype(dtype), self.offsets)
 
     def take(self, order: np.ndarray) -> "Ragged":

@@ -117,7 +117,7 @@ def count_words(text: pa.LargeStringArray) -> np.ndarray:
 
 @entry()
 def _count_words(data, bounds, counts):
-    """Counts the words of each document, byte by byte if white space may not be of ASCII."""
+    """Counts the words of each document, byte by byte if white space may be outside ASCII."""
     for document in range(len(counts)):
         start, stop = bounds[document], bounds[document + 1]
         words, is_long, place = np.int64(0), False, start
@@ -138,7 +138,7 @@ def _count_words(data, bounds, counts):
 
 
 def find_characters(text: pa.LargeStringArray, wanted: np.ndarray, run: int = 1) -> np.ndarray:
-    """Finds the texts with so many characters of a set in a row: bool [n].
+    """Finds the texts with this many consecutive characters of a set: bool [n].
 
     Args:
       text: the texts.

@@ -43,7 +43,7 @@ class _Parts:
     """
 
     def __init__(self, inputs: Any, workers: int):
-        """Cuts `inputs`, name -> buffer, of which grouped ones are cut finely."""
+        """Cuts `inputs`, name -> buffer; grouped ones are cut finely."""
         parts: list[dict[str, list[bytes]]] = [{} for _ in range(workers * _PARTS)]
         for name, buffer in inputs.items():
             is_grouped = isinstance(buffer, execution.GroupingBuffer)

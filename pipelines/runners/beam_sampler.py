@@ -1,7 +1,7 @@
 """Beam's clock of the steps of a bundle, with a shorter period.
 
 A thread notes every period which step runs, and the end of a bundle waits for the end of a period.
-Beam's grows to 200 ms, for which a core would idle at the end of each bundle.
+Beam's grows to 200 ms, and a core would idle that long at the end of each bundle.
 """
 
 from typing import Any

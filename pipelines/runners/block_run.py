@@ -72,7 +72,7 @@ class BlockReport:
     """The report of a bundle about the blocks that it read; commands add fields.
 
     Reports add up field by field: numbers, tuples (joined), counts by name, and values with a
-    method `sum`. `ADDED` has functions for fields that add up in another way.
+    method `sum`. `ADDED` has functions for fields that add up in a different way.
 
     Attributes:
       rejects: rejected documents.

@@ -93,7 +93,7 @@ class Builder:
         return options, beam
 
     def start(self, options: Any, beam_arguments: list[str], say: Say) -> Result[Any] | None:
-        """Builds or finds the output; None if the options request a plan or a check only."""
+        """Builds or finds the output; None if the options request only a plan or a check."""
         take_s3_flags(beam_arguments)
         block_pandas()
         if options.preflight:

@@ -41,7 +41,7 @@ _WORKERS = (16, 64, 256, 1024)  # of an estimate
 
 
 class Console(rich.console.Console):
-    """Spells flags, and shows control characters instead of sending them; [x] is no markup.
+    """Spells flags, and shows control characters instead of sending them; [x] is not markup.
 
     Control sequences of rich itself (colours, progress bars) are sent.
     """

@@ -1,4 +1,4 @@
-"""Reaches a job server, which submits jobs to a cluster or is one, as Prism."""
+"""Connects to a job server, which submits jobs to a cluster or runs them itself, like Prism."""
 
 from contextlib import suppress
 

@@ -18,7 +18,7 @@ IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunne
 # Measured with two cores (sources, L = 1,024, CLM, GPT-2), medians of two and three. For 300 MB,
 # two threads take 0.84 of the time of one, and two processes 1.4 times as long as two threads.
 # For 1.2 GB, two processes take 1.07 times as long as two threads, and 1.3 times the processor
-# time. But a thread holds the interpreter's lock for a seventh (blocks) to a
+# time. But a thread holds the GIL for a seventh (blocks) to a
 # quarter (shards) of its time, so more than four would wait for each other.
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000

@@ -179,7 +179,7 @@ class RunPlan:
         return int(base * processes + held)
 
     def warnings(self) -> Iterator[str]:
-        """Reasons for which the run may fail or be slow, a line each."""
+        """Reasons why the run may fail or be slow, a line each."""
         if self.on.is_local:
             need, free = self.disk_bytes(), self.free_bytes()
             if need > free:

@@ -111,7 +111,7 @@ class SendingStep(Step[J]):
         self._writers[shuffle].add(batches)
 
     def send(self, *, only_full: bool = True) -> Iterator[TaggedOutput]:
-        """Yields values for the shuffles, by default of full writers only."""
+        """Yields values for the shuffles, by default only of full writers."""
         for shuffle, writer in self._writers.items():
             if writer.is_full or not only_full:
                 for keyed in writer.send():
@@ -195,7 +195,7 @@ class Wiring:
 
 
 def with_memory(step: beam.ParDo, memory: int) -> beam.ParDo:
-    """A step whose workers get so many bytes of memory; 0 for the memory of all workers."""
+    """A step whose workers get this many bytes of memory; 0 for the memory of all workers."""
     if memory:
         step.with_resource_hints(min_ram=memory)
     return step

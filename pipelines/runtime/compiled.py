@@ -1,4 +1,4 @@
-"""Compiles loops by numba, without the interpreter's lock, and caches machine code on disk.
+"""Compiles loops by numba, without the GIL, and caches machine code on disk.
 
 A loop is compiled, or loaded, when it is first called, so importing its module costs nothing: numba
 takes 0.3 s to import, and the first loop 0.15 s to load.

@@ -1,4 +1,4 @@
-"""The documents of which build_shards makes examples: those neither forgotten nor filtered out."""
+"""The documents that become examples in build_shards: those neither forgotten nor filtered out."""
 
 from collections.abc import Mapping
 from dataclasses import replace

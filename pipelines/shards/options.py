@@ -168,7 +168,7 @@ class BuildOptions(Generic[T]):
     filter: FilterFlag = ""
     forget: ForgetFlag = ""
     seed: int = 0
-    """Seed of every random choice. Another one gives other masks and another order of rows."""
+    """Seed of every random choice. With a different seed, masks and the order of rows differ."""
     file_format: Annotated[
         tuple[str, ...], spelled_list(str, "FORMAT,..."), tyro.conf.arg(help=_FORMATS_HELP)
     ] = ("array_record",)
@@ -267,7 +267,7 @@ def parse_of_task(
     """The options of a command line for its --task; arguments as of `parse_known`.
 
     Raises:
-      UsageError: a value cannot work, or a flag belongs to another task.
+      UsageError: a value cannot work, or a flag belongs to a different task.
     """
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     names.add_argument("--task")

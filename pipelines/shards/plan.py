@@ -63,10 +63,10 @@ class BuildPlan:
         return RunPlan(self.run, self.output, "shards", needs, self.run.times)
 
     def warnings(self) -> Iterator[str]:
-        """Reasons for which the run may fail or be slow, a line each."""
+        """Reasons why the run may fail or be slow, a line each."""
         yield from self.needs().warnings()
         estimate, shards = self.estimate, self.run.schema.shards
-        # Hashes distribute documents, so the shards of a split differ by a few percent only.
+        # Hashes distribute documents, so the shards of a split differ by only a few percent.
         share = max(estimate.rows.get(name, 0) / n for name, n in shards.items())
         largest = estimate.scratch_bytes * share / sum(estimate.rows.values())
         if self.run.shuffle_by == "runner" and largest > _MOST_KEY_BYTES:

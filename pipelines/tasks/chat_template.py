@@ -50,7 +50,7 @@ def read_chat_template(path: str, instead: str = "") -> str:
       instead: alternatives that an error lists.
 
     Raises:
-      UsageError: the file cannot be read, or is no valid template; the message has the line.
+      UsageError: the file cannot be read, or is not a valid template; the message names the line.
     """
     try:
         text = store.read(path).decode()

@@ -25,7 +25,7 @@ from textmill.schemas.tokenizers.chat_template import ChatTemplate, Message, Par
 
 _BLOCK = 1 << 14  # consecutive private characters; a conversation's probes are from one block
 _BLOCKS = [
-    re.compile(f"[{chr(first)}-{chr(first + _BLOCK - 3)}]")  # a plane's last two are no characters
+    re.compile(f"[{chr(first)}-{chr(first + _BLOCK - 3)}]")  # a plane's last two are not characters
     for first in range(0xF0000, 0x110000, _BLOCK)
 ]
 V = TypeVar("V")

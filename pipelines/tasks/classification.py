@@ -216,7 +216,7 @@ class Classification(Task):
         return single_form(tokenizer.prefix_ids, tokenizer.suffix_ids)
 
     def _labels(self, documents: Documents) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
-        """Class numbers int64 [D], -1 for labels that are no class; and the rejected documents."""
+        """Class numbers int64 [D], -1 for unknown labels; and the rejected documents."""
         known = self.classes
         labels = documents.columns["label"]
         numbers = pc.index_in(labels, value_set=pa.array(list(known), labels.type))

@@ -4,10 +4,10 @@ Training rows hold the windows of a context that contain the answer. An evaluati
 question with the context's first window, and has room for the longest answer.
 
 tokens + repeated + specials - truncated = tokens in rows. `tokens` counts the template, the whole
-question, the whole context and the first answer once. Truncated are tokens of the question beyond
---max_question_length, tokens of the context in no window and, in evaluation rows, tokens of the
-answer beyond --max_answer_length. Repeated are tokens of a window that an earlier window of the
-document has too. Legend: D documents, E examples (windows), P parts of an example.
+question, the whole context and the first answer once. `truncated` counts tokens of the question
+beyond --max_question_length, tokens of the context in no window and, in evaluation rows, tokens of
+the answer beyond --max_answer_length. `repeated` counts tokens of a window that an earlier window
+of the document has too. Legend: D documents, E examples (windows), P parts of an example.
 """
 
 from collections.abc import Iterable

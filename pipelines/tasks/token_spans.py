@@ -22,8 +22,8 @@ def token_ends(
     """The byte that follows each token in its context, ascending within a context.
 
     If the bytes of the tokens are the context, as with byte-level BPE, their lengths are added up.
-    Otherwise (another alphabet, a normalizer, a special token that strips white space) `tokenizers`
-    computes the offsets.
+    Otherwise (a different alphabet, a normalizer, a special token that strips white space)
+    `tokenizers` computes the offsets.
 
     Args:
       tokenizer: the tokenizer of the dataset.

@@ -108,7 +108,7 @@ def _pre_tokenizer(cutting: PreTokenization) -> pre_tokenizers.PreTokenizer:
     """The pre-tokenizer that cuts text in this way, as in published tokenizers.
 
     ByteLevel puts a space before each piece that it receives, not before each document. With
-    another pattern than its own, a Metaspace step with a space as its mark does that first.
+    a different pattern than its own, a Metaspace step with a space as its mark does that first.
     """
     if cutting.pattern == PATTERNS[GPT2]:
         return pre_tokenizers.ByteLevel(add_prefix_space=cutting.add_prefix_space)

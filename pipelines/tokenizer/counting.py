@@ -32,7 +32,7 @@ def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, Tokeniz
     """The words of --from_histogram.
 
     Raises:
-      UsageError: this command would cut the text in another way.
+      UsageError: this command would cut the text in a different way.
     """
     histogram = read_histogram(path)
     origin, theirs, ours = histogram.origin, histogram.origin.cutting, options.cutting
@@ -51,7 +51,7 @@ def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, Tokeniz
 def digest_text(options: TokenizerOptions, blocks: list[Block]) -> str:
     """The digest of the text, or of --from_histogram; reads all of it."""
     if options.from_histogram:
-        read_histogram(options.from_histogram)  # raises if it is no histogram
+        read_histogram(options.from_histogram)  # raises if it is not a histogram
         return store.sha256(options.from_histogram)
     return inputs_digest(hash_inputs(blocks))
 

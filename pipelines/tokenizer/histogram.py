@@ -118,7 +118,7 @@ def read_histogram(path: str) -> Histogram:
 
     Raises:
       UsageError: there is no such file.
-      DataError: it is no histogram, has a different version, or is damaged.
+      DataError: it is not a histogram, has a different version, or is damaged.
     """
     if os.path.isdir(path):
         raise UsageError(f"{flag('from_histogram', path)} is a directory; {_REMEDY}")

@@ -54,7 +54,7 @@ from numba import types
 from textmill.pipelines.encoding.word_slots import prefetch
 from textmill.pipelines.runtime.compiled import entry, inner
 
-LARGE = 2**31  # from this number of symbols on, positions take 64 bits
+LARGE = 2**31  # positions take 64 bits if there are at least this many symbols
 ROWS = 1 << 16  # of a table at first, a power of 2: tables grow
 POOL_ROOM = 2  # positions per symbol; when they are used up, stale ones are removed
 WALL = -1
@@ -209,11 +209,11 @@ def _note(side, met, where, token, weight, position):
 
 @inner
 def _prefetch_ahead(symbols, word_of, counts, positions, i, stop):
-    """Prefetches what the positions after the i-th need, which is far apart in memory."""
+    """Prefetches the data of later positions, which are far apart in memory."""
     ahead = np.int64(positions[min(i + AHEAD, stop - 1)])
     prefetch(symbols, ahead)
     prefetch(word_of, ahead)
-    near = np.int64(positions[min(i + AHEAD // 2, stop - 1)])  # its word is there by now
+    near = np.int64(positions[min(i + AHEAD // 2, stop - 1)])  # its word has been loaded
     prefetch(counts, np.int64(word_of[near]))
 
 
@@ -244,7 +244,7 @@ def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after)
 
 @inner
 def _add_new(pairs, lengths, noted, new, new_is_right, limits, sizes):
-    """Adds the new pairs of one side that may be merged later to the counts."""
+    """Adds to the counts the new pairs on one side that may be merged later."""
     side, met, _ = noted
     min_count, max_length = limits
     for i in range(met[0]):
@@ -274,7 +274,7 @@ def _recount(pairs, lengths, merge, before, after, limits, sizes):
 
 @inner
 def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, sizes):
-    """Queues the new pairs of one side, and empties the side."""
+    """Moves the new pairs on one side to the queue."""
     side, met, where = noted
     for i in range(met[0]):
         token = side[i, MET]

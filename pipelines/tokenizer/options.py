@@ -115,7 +115,7 @@ _OF_WORDS = ("model", "vocab_size", "min_frequency", "max_token_length")
 
 HELP = Help(
     module="pipelines.train_tokenizer",
-    about="Trains a tokenizer on text: byte-level BPE, as GPT-2 has, or WordPiece, as BERT has.",
+    about="Trains a tokenizer on text: byte-level BPE like GPT-2's, or WordPiece like BERT's.",
     usage="--input=PATH --output=DIR --vocab_size=N",
     example="--input=corpus --output=tokenizer --vocab_size=32000",
     page="docs/tokenizers.md",

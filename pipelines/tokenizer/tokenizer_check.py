@@ -16,7 +16,7 @@ def check_tokenizer(directory: str, *, follow_links: bool = False) -> Findings:
     For `follow_links` see `open_finished`.
 
     Raises:
-      DataError: the directory is no tokenizer, or its metadata files contradict each other.
+      DataError: the directory is not a tokenizer, or its metadata files contradict each other.
     """
     info = open_finished(TokenizerInfo, directory, follow_links=follow_links)
     findings = check_sums(info)

@@ -1,7 +1,7 @@
 """Writes matrices of rows as ArrayRecord files; `schemas.format.records` describes the layout.
 
 The bytes equal those of the library's writer with `group_size:1,uncompressed` (a test compares
-them), which needs a call per row and holds the interpreter's lock all the while.
+them), which needs a call per row and holds the GIL all the while.
 """
 
 from typing import Any, Protocol

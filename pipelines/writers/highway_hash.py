@@ -1,4 +1,4 @@
-"""HighwayHash-64 of rows, compiled by numba, without the interpreter's lock.
+"""HighwayHash-64 of rows, compiled by numba, without the GIL.
 
 The hash (Alakuijala, Cox and Wassenberg, "Fast keyed hash/pseudo-random function using SIMD
 multiply and permute", 2016) takes in 32 bytes at a time. Its state is four words of four lanes; a

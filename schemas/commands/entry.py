@@ -222,7 +222,7 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
         poll.register(1, 0)
         if not poll.poll(0):
             _end(DataError(f"a process that this one wrote to has ended ({error}): run again"))
-        # The reader of our output (head, less) has ended: that is no failure.
+        # The reader of our output (head, less) has ended: that is not a failure.
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
@@ -261,7 +261,7 @@ def require_address_space(gigabytes: float, what: str) -> None:
 
 
 def out_of_memory_error(error: BaseException | None) -> DataError | None:
-    """The error to report if memory ran short; None if the exception has another cause."""
+    """The error to report if memory ran short; None if the exception has a different cause."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:  # one may be raised from itself
         seen.add(id(error))

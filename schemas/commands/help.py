@@ -154,7 +154,7 @@ def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:
     """Raises what tyro rejects as a line; returns for other events, which tyro reports itself.
 
     Raises:
-      UsageError: a flag is missing, unknown, or has a value of another type or none of its
+      UsageError: a flag is missing, unknown, or has a value of a different type or none of its
         choices.
     """
     kind = type(event).__name__
@@ -205,7 +205,7 @@ def see_help(module: str, words: str) -> str:
 
 
 def describe_unknown(argument: str, names: list[str], remedy: str) -> str:
-    """The error for an argument that is no flag, nor a value of one.
+    """The error for an argument that is not a flag, nor a value of one.
 
     Args:
       argument: --ouput=x, or a word such as the second file of `--input texts/*.txt`.

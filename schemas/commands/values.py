@@ -52,7 +52,7 @@ def spelled(
     Args:
       kind: type of the value, or types.
       metavar: form of the text in help: jaccard:S.
-      none: text of None: "None", or a word such as auto. Without it None is no value.
+      none: text of None: "None", or a word such as auto. Without it None is not a value.
       parse: reads a text. Default: `kind.parse`.
       write: gives the text of a value back.
       of_list: makes a value of a list that Python or a file gives. Default: reads `written(list)`.
@@ -233,7 +233,7 @@ def take(hint: Any, value: Any) -> Any:
     mapping stands for the text of its parts.
 
     Raises:
-      FieldError: the value is of another type, or is none of the choices. Its field is "".
+      FieldError: the value is of a different type, or is none of the choices. Its field is "".
     """
     rule = rule_of(hint)
     if rule is not None:

@@ -114,7 +114,7 @@ class Cache:
                 )
 
     def check_room(self, needed: int, *, name: str) -> None:
-        """Raises DataError if it can never hold so many bytes of pieces of a dataset."""
+        """Raises DataError if it can never hold this many bytes of a dataset's pieces."""
         if needed > self.bound:
             raise DataError(
                 f"{name} needs {_gb(needed)} of the cache in {self.directory}, whose limit is "

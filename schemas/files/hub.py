@@ -34,7 +34,7 @@ class HubFolder(NamedTuple):
 
 
 def find_on_hub(value: str, *, field: str) -> HubFolder:
-    """Finds the files of `NAME` or `NAME@REVISION` where `value` is no path of this machine.
+    """Finds the files of `NAME` or `NAME@REVISION` where `value` is not a path of this machine.
 
     Looks in huggingface_hub's cache first; else asks the Hub for at most 8 s, and downloads.
 

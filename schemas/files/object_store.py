@@ -71,7 +71,7 @@ _REFUSALS = (
 
 
 def kind_of(url: str) -> str:
-    """The extra whose package reads a URL: "gs", "s3", or "" for another protocol."""
+    """The extra whose package reads a URL: "gs", "s3", or "" for a different protocol."""
     return _EXTRAS.get(_protocol_of(url), "")
 
 
@@ -305,7 +305,7 @@ def _retry_one_by_one(files: Any) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The status of an answer, or why there was none."""
+    """The status of an answer, or the reason why there was none."""
     cause: BaseException | None = error
     while cause is not None:
         response = getattr(cause, "response", None)

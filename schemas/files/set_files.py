@@ -7,8 +7,8 @@
 
 Textmill compares a download with the manifest's size and sha256 before it gets its final name in
 the cache, and again when another run uses it. An interrupted download is resumed, also by another
-process; a wrong one is repeated, and three wrong ones are an error. Processes that share a cache
-download a file once.
+process; a wrong one is repeated, and the third wrong one raises an error. Processes that share a
+cache download a file once.
 
     CACHE/.lock                     held while files are removed to make room
     CACHE/<sha256 of a manifest>/   the downloaded files of a dataset
@@ -293,7 +293,7 @@ class CachedFiles:
             return part.bytes
 
     def make_room(self, ahead: int) -> None:
-        """Makes room for so many bytes of pieces; raises as `reserve`."""
+        """Makes room for this many bytes of pieces; raises like `reserve`."""
         whole = sum(self._listed[path].bytes for path in self._reserved.copy())
         self._cache.make_room(self._key, whole + ahead, ahead, name=self.directory)
 
@@ -303,7 +303,7 @@ class CachedFiles:
         return self._cache.bound
 
     def check_room(self, needed: int) -> None:
-        """Raises DataError if the cache can never hold so many bytes of pieces."""
+        """Raises DataError if the cache can never hold this many bytes of pieces."""
         self._cache.check_room(needed, name=self.directory)
 
     def prefetch(self, paths: Sequence[str]) -> None:
@@ -458,7 +458,7 @@ SetFiles = Union[LocalFiles, CachedFiles]
 
 
 def _wrong_size(path: str, found: int | str | None, file: ManifestFile) -> DataError:
-    """The error for a file with another size; None: it is missing, a phrase: its other problem."""
+    """The error for a file of a different size; None: it is missing, a phrase: another problem."""
     state = "is missing" if found is None else found
     state = f"has {state:,} bytes" if isinstance(state, int) else state
     return DataError(

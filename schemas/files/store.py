@@ -84,7 +84,7 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
     Raises:
       FileNotFoundError: there is no such file.
       OSError: the disk does not return it.
-      DataError: the object store does not return it, or it is no regular file.
+      DataError: the object store does not return it, or it is not a regular file.
       UsageError: no package reads this object store, or there are no credentials.
     """
     if is_url(path):
@@ -111,7 +111,7 @@ def open_file(path: str) -> BinaryIO:
 
     Raises:
       OSError: it cannot be opened; FileNotFoundError if it does not exist.
-      DataError: it is no regular file; or the object store fails, now or while it is read.
+      DataError: it is not a regular file; or the object store fails, now or while it is read.
     """
     if not is_url(path):
         return open_regular(path)
@@ -337,7 +337,8 @@ def _upload(local: str, path: str) -> None:
         stored = _describe(path)
         if checksum in (stored.get("md5Hash"), str(stored.get("ETag")).strip('"')):
             return
-        # Other object stores have other checksums, and the ETag of an encrypted object is no MD5.
+        # Other object stores have other checksums, and the ETag of an encrypted object is not an
+        # MD5.
         if not has_sha256(path, sha256(local)):
             raise OSError("it has other bytes than were sent")
 

@@ -108,7 +108,7 @@ class RowCodec:
           uint8 [B, stride].
 
         Raises:
-          ValueError: a column has another shape, or a value that does not fit the dtype.
+          ValueError: a column has a different shape, or a value that does not fit the dtype.
         """
         if self.encoding == "int64_list" and "segment_ids" in columns:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
@@ -149,7 +149,7 @@ class RowCodec:
         return self.decode_pieces(lambda start, stop: rows[:, start:stop].copy(), first_row)
 
     def decode_pieces(self, piece: Piece, first_row: int = 0) -> dict[str, np.ndarray]:
-        """Decodes rows of which pieces are read; as `decode`, but the length is not checked.
+        """Decodes rows that are read in pieces; like `decode`, but does not check the length.
 
         Each byte of a row is read once: the bytes around the values are compared with the template.
         """

@@ -208,7 +208,7 @@ class CorpusStatistics:
     lengths: Tuple[int, ...] = (0,) * BINS
 
     def __post_init__(self) -> None:
-        """Rejects negative counts, and a histogram with another number of bins."""
+        """Rejects negative counts, and a histogram with a different number of bins."""
         check_counts({"documents_read": self.documents_read, "source_bytes": self.source_bytes})
         check_counts(self.dropped)
         for section, counts in self.observed.items():

@@ -78,7 +78,7 @@ def parse_digest(text: str) -> bytes:
     """
     if not _DIGEST.fullmatch(text):
         shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-        raise ValueError(f"{shown!r} is no digest of 32 hexadecimal digits")
+        raise ValueError(f"{shown!r} is not a digest of 32 hexadecimal digits")
     return bytes.fromhex(text)
 
 
@@ -90,7 +90,7 @@ def read_digests(path: str, name: str) -> Digests:
       name: the flag that names it, for messages.
 
     Raises:
-      UsageError: the file cannot be read, has a line that is no digest, or has no digest.
+      UsageError: the file cannot be read, has a line that is not a digest, or has no digest.
     """
     try:
         lines = store.read(path).decode("utf-8-sig").splitlines()

@@ -182,7 +182,7 @@ _TASKS = {
     "tokens": _whole_documents,
 }
 TASKS = tuple(sorted(_TASKS))
-ROWS_OF = {"chat": "clm"}  # tasks with the rows of another task
+ROWS_OF = {"chat": "clm"}  # tasks with the rows of a different task
 
 
 def task_features(

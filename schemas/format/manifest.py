@@ -135,7 +135,7 @@ class Manifest:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        """Rejects another format, and files that are not sorted, not unique or too large."""
+        """Rejects a different format, and files that are not sorted, not unique or too large."""
         check_version(self.format_version)
         paths = [file.path for file in self.files]
         check(paths == sorted(set(paths)), "files", paths, "must be sorted by path, each once")

@@ -94,7 +94,7 @@ class MappedPieces:
 
 
 class GatheredRows:
-    """Some rows, of which pieces are copied."""
+    """Some rows, which are copied in pieces."""
 
     def __init__(
         self, memory: np.ndarray, starts: np.ndarray, rows: np.ndarray, offsets: RowOffsets

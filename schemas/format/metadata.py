@@ -250,7 +250,7 @@ class Schema:
             readers = (f"{name} by {DOCUMENT_FORMATS[name].reader}" for name in self.file_formats)
             raise UsageError(
                 f"{place} has tokenized documents, not rows; others read them: "
-                f"{', '.join(readers)}. For rows, build a dataset with another task than "
+                f"{', '.join(readers)}. For rows, build a dataset with a different task than "
                 f"{self.task}"
             )
         return RowCodec(self.features, self.encoding)

@@ -286,7 +286,7 @@ class ArrayRecordReader:
           hash_rows: computes hashes, so that `read_range` checks them; None to skip the check.
 
         Raises:
-          DataError: the file has another layout or other rows, or is damaged.
+          DataError: the file has a different layout or other rows, or is damaged.
         """
         self.path = path
         self._stride, self._hash_rows = stride, hash_rows

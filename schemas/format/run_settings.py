@@ -40,5 +40,5 @@ class RunSettings:
 
 
 def settings_sha256(settings: Mapping[str, Any]) -> str:
-    """The sha256 of all fields of a run's settings but `sha256` itself."""
+    """The sha256 of all fields of a run's settings except `sha256` itself."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -250,7 +250,7 @@ class Statistics:
         """Converts parsed JSON of `to_dict`; `source` is the name of the file in errors.
 
         Raises:
-          DataError: a field is missing, unknown or of another type, or a sum is wrong.
+          DataError: a field is missing, unknown or of a different type, or a sum is wrong.
         """
         row_tokens = values.get("row_tokens") if isinstance(values, dict) else None
         if type(row_tokens) is not int or not 0 <= row_tokens < 2 * MAX_TOKENS:

@@ -87,7 +87,7 @@ class TokenizerReport:
     fertility: Tuple[Fertility, ...] = ()
 
     def __post_init__(self) -> None:
-        """Rejects another version of the format."""
+        """Rejects a different version of the format."""
         remedy = f"this Textmill reads version {FORMAT_VERSION}; train the tokenizer again"
         check(self.format_version == FORMAT_VERSION, "format_version", self.format_version, remedy)
 

@@ -57,7 +57,7 @@ def answer(request: bytes) -> bytes:
     """Compiles a template, and renders it; runs in the child process.
 
     Args:
-      request: marshal of (text, variables), or of (text, None) to compile only.
+      request: marshal of (text, variables), or of (text, None) to only compile it.
 
     Returns:
       marshal of (DONE, rendering, None), or without variables (DONE, whether it uses

@@ -47,7 +47,7 @@ class ChatTemplate:
           variables: variables such as bos_token, and those of --chat_template_arguments.
 
         Raises:
-          UsageError: it is no valid template; the message has the line.
+          UsageError: it is not a valid template; the message names the line.
           DataError: compiling takes too much time or memory.
         """
         self._text = text
@@ -139,7 +139,7 @@ def read_arguments(text: str) -> dict[str, Any]:
     """Parses the JSON of variables of a template.
 
     Raises:
-      FieldError: it is no JSON object, or has a reserved name.
+      FieldError: it is not a JSON object, or has a reserved name.
     """
     try:
         variables = json.loads(text) if text else {}

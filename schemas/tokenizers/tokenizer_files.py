@@ -56,7 +56,7 @@ def read_object(*path_parts: str) -> Config:
     """Reads a file that must hold a JSON object; {} if there is no file.
 
     Raises:
-      DataError: it is no JSON object, or too large.
+      DataError: it is not a JSON object, or too large.
     """
     path = os.path.join(*path_parts)
     if not os.path.isfile(path):
@@ -229,7 +229,7 @@ def complete(config: Config, directory: str) -> bool:
     `add_prefix_space` of GPT-2's and RoBERTa's class, and the normalizer of BERT's.
 
     Raises:
-      DataError: a file is broken, or gives a token another id than transformers.
+      DataError: a file is broken, or gives a token a different id than transformers.
     """
     settings = read_object(directory, TOKENIZER_CONFIG)
     known = {token["content"] for token in config.get("added_tokens") or []}

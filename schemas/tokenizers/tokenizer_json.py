@@ -324,7 +324,7 @@ def answer(data):
                     for end in ("", "\\0", "~" + everything):
                         split.pre_tokenize_str(character * run + end)
             split.pre_tokenize_str(everything * 40)
-        except BaseException as error:  # a panic in Rust is no Exception
+        except BaseException as error:  # a panic in Rust is not an Exception
             first = ascii(str(error).split("\\n")[0])[1:-1][:200]
             return (ascii(pattern)[:200] + " fails: " + first).encode()
     return b""

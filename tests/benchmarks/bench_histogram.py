@@ -1,4 +1,4 @@
-"""train_tokenizer --from_histogram, for another vocabulary size, beside training anew.
+"""train_tokenizer --from_histogram, for a different vocabulary size, beside training anew.
 
     python -m tests.benchmarks.bench_histogram --megabytes=400
 

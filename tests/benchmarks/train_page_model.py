@@ -249,7 +249,7 @@ def score(page: JudgedPage, trees: Trees, script: Script | None = None) -> float
 
 
 def _write_blocks(markup: bytes, script: Script) -> tuple[Elements, Blocks]:
-    """The elements and blocks of a page in another script."""
+    """The elements and blocks of a page in a different script."""
     elements, runs, _ = scan(np.frombuffer(markup, np.uint8))
     markup = write_in(markup, elements, runs, script)
     elements, runs, count = scan(np.frombuffer(markup, np.uint8))

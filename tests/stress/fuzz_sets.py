@@ -229,7 +229,7 @@ def _count_documents(directory: Path, name: str, schema: Schema) -> dict[str, ob
 
 def _count_rows(directory: Path, name: str, schema: Schema) -> dict[str, object]:
     if not (directory / name).is_file():  # a pipe would block
-        raise DataError(f"{name} is no file")
+        raise DataError(f"{name} is not a file")
     columns = schema.codec().decode(read_rows(directory / name, schema))
     segments = columns["segment_ids"].astype(int)
     labels = columns.get("label", np.zeros(0, int))
@@ -464,7 +464,7 @@ def main(argv: list[str]) -> None:
     program = "python -m tests.stress.fuzz_sets"
     options = tyro.cli(Options, prog=program, args=argv, use_underscores=True)
     os.environ.update(TOKENIZERS_PARALLELISM="false", COLUMNS="1000")  # no path is cut into lines
-    highway_hash(np.zeros((1, 32), np.uint8))  # compiling it takes memory, which is no dataset's
+    highway_hash(np.zeros((1, 32), np.uint8))  # compiling it takes memory, which is not a dataset's
     with tempfile.TemporaryDirectory(prefix="textmill-fuzz-") as name:
         work = Path(name) / "work"
         work.mkdir()

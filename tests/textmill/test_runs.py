@@ -116,7 +116,7 @@ def test_a_mixture(trained, form, tmp_path):
 
 
 def test_a_mixture_in_stages(trained, tmp_path, capsys):
-    """As a mapping; a dry run prints how often each dataset is read, and is no run."""
+    """As a mapping; a dry run prints how often each dataset is read, and is not a run."""
     other = tmp_path / "other"
     trained.case.write(other)
     given = {

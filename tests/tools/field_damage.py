@@ -130,7 +130,7 @@ def add_up_statistics(values: dict[str, Any]) -> dict[str, Any]:
     """A stats.json with the sums and efficiencies that follow from the counts of its shards.
 
     Raises:
-      ValueError: counts are no numbers, or are missing.
+      ValueError: counts are not numbers, or are missing.
     """
     splits: dict[str, list] = {}
     try:

@@ -178,7 +178,7 @@ class _HubRequest(Request):
     def _validate_yaml(self, _: str) -> None:
         content = self._json()["content"]
         if content.startswith("---\n- "):
-            self.answer({"errors": [{"message": "metadata is no mapping"}]}, 400)
+            self.answer({"errors": [{"message": "metadata is not a mapping"}]}, 400)
         else:
             has_metadata = content.startswith("---\n")
             self.answer({"warnings": [] if has_metadata else [{"message": "none"}]})

@@ -147,7 +147,7 @@ class NumpyProgram(Program):
         size, found = self._flags.compute.batch_size, []
         for index in range(self.steps_per_call):
             part = slice(index * size, (index + 1) * size)
-            with np.errstate(all="ignore"):  # what is no number is the loop's to see
+            with np.errstate(all="ignore"):  # what is not a number is the loop's to see
                 found.append(self._step({name: rows[part] for name, rows in placed.items()}))
 
         def read() -> list[dict[str, float]]:

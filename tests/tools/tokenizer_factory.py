@@ -38,7 +38,7 @@ def config_of(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def changed(config: dict[str, Any], *path: str | int, value: Any) -> dict[str, Any]:
-    """A copy with another value at a place: `changed(config, "model", "dropout", value=0.1)`."""
+    """A copy with a different value: `changed(config, "model", "dropout", value=0.1)`."""
     config = copy.deepcopy(config)
     part: Any = config
     for key in path[:-1]:

@@ -73,7 +73,7 @@ class BatchReader(ABC):
         """
 
     def row_numbers(self, split: str, row_indices: Any) -> np.ndarray:
-        """Indices for `read` as int64; raises as `read`."""
+        """Indices for `read` as int64; raises like `read`."""
         given, rows = np.asarray(row_indices), self.rows(split)
         if given.size and given.dtype.kind not in "iu":
             raise TypeError(f"{self.name}: row {given.flat[0]!r} of {split!r}: give whole numbers")
@@ -140,7 +140,7 @@ class BatchReader(ABC):
 
     @abstractmethod
     def find_documents(self, split: str, listed: Digests) -> dict[bytes, list[int]]:
-        """The rows of each listed document that the split has, as `rows_of`.
+        """The rows of each listed document that the split has, as in `rows_of`.
 
         Each shard is searched once for all of them.
 
@@ -175,7 +175,7 @@ class BatchReader(ABC):
         """Tokens without padding in a row of `batches`, on average."""
 
     def rows_of_tokens(self, split: str, tokens: Fraction) -> Fraction:
-        """The rows of `batches` that hold so many tokens, on average."""
+        """The number of rows of `batches` that hold this many tokens, on average."""
         return tokens / Fraction(self.mean_tokens_per_row(split) or 1.0)
 
     def needs_download(self, split: str) -> bool:
@@ -239,7 +239,7 @@ class BatchReader(ABC):
                 while start < stop:
                     position = int(steps[start // share]) * batch_size
                     self.fetch_ahead(split, position, last, seed=seed)
-                    # While files are being fetched, a batch waits for its own rows only.
+                    # While files are being fetched, a batch waits only for its own rows.
                     count = 1 if self.needs_download(split) else max(1, self.rows_per_read // share)
                     some = _slice(order, start, start + count * share)
                     yield dict(self.read(split, some["row_index"]), **some)
@@ -304,7 +304,7 @@ class BatchReader(ABC):
         """One split as a dataset of single rows, in stored order or in that of `batches`.
 
         With a seed, row i is the row at position i of the stream, and there are `count` rows, by
-        default as many as in the split. The weights of a mixture apply with a seed only.
+        default as many as in the split. The weights of a mixture apply only with a seed.
         """
         return SplitRows(self, name, seed, count)
 
@@ -356,7 +356,7 @@ class SplitRows:
         seed: int | None = None,
         count: int | None = None,
     ):
-        """As `BatchReader.split`; a UsageError for a count without a seed."""
+        """Like `BatchReader.split`; a UsageError for a count without a seed."""
         self._reader, self._split, self._seed = reader, split, seed
         self._rows = reader.rows(split)
         if seed is None and count is not None:

@@ -184,7 +184,7 @@ class Mixture(BatchReader, Generic[Part]):
         return sum(float(share) * counts[index] for index, share in shares.items())
 
     def rows_of_tokens(self, split: str, tokens: Fraction) -> Fraction:
-        """The rows that hold so many tokens, stage by stage."""
+        """The number of rows that hold this many tokens, stage by stage."""
         stages = self._shares.stages
         if len(stages) == 1:
             return super().rows_of_tokens(split, tokens)
@@ -294,7 +294,7 @@ class Mixture(BatchReader, Generic[Part]):
     def fetch_ahead(
         self, split: str, position: int, stop: int | None, *, seed: int | None, stream: int = 0
     ) -> None:
-        """As `BatchReader.fetch_ahead`, of each dataset that is due; nothing for stored order."""
+        """Like `BatchReader.fetch_ahead`, of each dataset that is due; nothing for stored order."""
         if seed is None or self.row_order == "full":
             return
         begins, ends = self._rows_before(position), self._rows_before(stop)
@@ -314,7 +314,7 @@ class Mixture(BatchReader, Generic[Part]):
     def sequential_batches(
         self, split: str, *, prefetch: int = 2, **batches: Any
     ) -> Generator[Batch, None, None]:
-        """As `BatchReader.sequential_batches`, with `set_index`; `most` is of each dataset.
+        """Like `BatchReader.sequential_batches`, with `set_index`; `most` is of each dataset.
 
         No batch has rows of two datasets: the last batch of each is padded.
         """

@@ -3,7 +3,7 @@
 Stages.parse("0:web=0.8,code=0.2; 90%:web=0.3,math=0.7")
 
 0:      the steps from the first on; later stages may start at a step (9000), at a part of the
-run (90%), or after so many tokens (10B; K, M, B and T are 1e3, 1e6, 1e9 and 1e12)
+run (90%), or after a number of tokens (10B; K, M, B and T are 1e3, 1e6, 1e9 and 1e12)
 web=0.8 a dataset and its share; only the proportions of shares count
 """
 
@@ -78,7 +78,7 @@ class Stages:
     def _check(self, stage: MixtureStage) -> None:
         found = _START.fullmatch(stage.start)
         if found is None:
-            reason = f"{stage.start!r} is no start of a stage; give a step, 90% or 10B (tokens)"
+            reason = f"{stage.start!r} is not a start of a stage; give a step, 90% or 10B (tokens)"
             raise FieldError("", self, reason)
         if stage.unit == "steps" and stage.amount.denominator != 1:
             raise FieldError("", self, f"{stage.start!r} is not a whole number of steps")
@@ -216,7 +216,7 @@ class Stages:
         return sum(stage.amount < max(step, 1) for stage in self.stages)
 
     def until(self, step: int) -> Stages:
-        """The stages that begin before so many steps are done; `self` has starts in steps."""
+        """The stages that begin before this many steps are done; `self` has starts in steps."""
         return Stages(self.stages[: self.number_at(step)])
 
 
@@ -238,7 +238,7 @@ def _parse_stage(text: str, whole: str) -> MixtureStage:
 
 
 def _number(share: Any) -> Any:
-    """A share of Python or a file: "1e-1" -> 0.1; what is no number stays for the check."""
+    """A share of Python or a file: "1e-1" -> 0.1; what is not a number stays for the check."""
     return float(share) if isinstance(share, str) and _SHARE.fullmatch(share) else share
 
 

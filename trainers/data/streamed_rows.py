@@ -1,4 +1,4 @@
-"""Rows of a split of which pieces are fetched from an object store, a few at a time.
+"""Rows of a split whose pieces are fetched from an object store, a few at a time.
 
 `StreamedRows.expect` fetches the pieces of a window and the next one in the background, and
 `StreamedRows.gather` waits for those of its rows. Pieces stay mapped while they are in use.
@@ -72,7 +72,7 @@ class StreamedRows:
         return FilePart(shard.path, int(self._end_P[piece]) - begin, digest, begin)
 
     def expect(self, position: int, stop: int | None, *, seed: int | None, stream: int = 0) -> None:
-        """Fetches in the background what is read from a position on, and nothing else any more.
+        """Fetches in the background what is read from a position on, and stops all other fetches.
 
         Args:
           position: in the windowed order of `seed`, or in stored order.

@@ -76,7 +76,7 @@ class WindowOrder:
     def epoch_and_row(
         self, positions: np.ndarray, *, seed: int, stream: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Epochs and row indices of positions, as `row_order.epoch_and_row`."""
+        """Epochs and row indices of positions; see `row_order.epoch_and_row`."""
         epochs, offsets = np.divmod(np.asarray(positions, np.int64), self.rows)
         indices = np.empty_like(offsets)
         for epoch in np.unique(epochs).tolist():
@@ -97,7 +97,7 @@ class WindowOrder:
     def offsets_of(
         self, row_indices: np.ndarray, *, seed: int, epoch: int, stream: int = 0
     ) -> np.ndarray:
-        """The inverse of `epoch_and_row` in one epoch, as `row_order.offsets_of`."""
+        """The inverse of `epoch_and_row` in one epoch; see `row_order.offsets_of`."""
         pieces, begins = self.epoch(epoch, seed=seed, stream=stream)
         place = np.empty_like(pieces)  # of each piece in the epoch
         place[pieces] = np.arange(len(pieces))

@@ -8,7 +8,7 @@
     flags.data.shards, flags.task.masking       # --shards, --masking
 
 A trainer with more flags, other choices or other defaults replaces a group by a subclass of it. A
-flag means the same in all trainers, and its name is in one group only.
+flag means the same in all trainers, and its name is in only one group.
 
 --help prints the string under a field, and its default unless the string ends with "Default: ...".
 """
@@ -150,7 +150,7 @@ class LengthFlags:
         ),
     ] = None
     """Shares of the datasets of --shards, which change at a step, at a part of the run (90%) or
-    after so many tokens (10B): 0:web=0.8,code=0.2;90%:web=0.3,math=0.7."""
+    after a number of tokens (10B): 0:web=0.8,code=0.2;90%:web=0.3,math=0.7."""
     stage_shares: Literal["tokens", "rows"] = "tokens"
     """Whether shares of --stages are of the tokens without padding, by the mean of a row in each
     dataset's statistics, or of the rows."""
@@ -194,7 +194,7 @@ class OptimizationFlags:
     decay_steps: Optional[int] = None
     """Steps of decay of --schedule=wsd. Default: a tenth of the steps."""
     weight_decay: float = 0.01
-    """Weight decay, multiplied by the learning rate. It applies to matrices only."""
+    """Weight decay, multiplied by the learning rate. It applies only to matrices."""
     beta1: float = 0.9
     """First beta of the optimizer, or the momentum of sgd_momentum."""
     beta2: float = 0.999
@@ -257,7 +257,7 @@ class ModelFlags:
     intermediate_size: Optional[int] = None
     """Width of the feed-forward block. Default: that of --model."""
     embedding_size: Optional[int] = None
-    """Width of the embeddings, for electra and opt only. Default: hidden_size, or 128 for electra
+    """Width of the embeddings, only for electra and opt. Default: hidden_size, or 128 for electra
     with a hidden_size of at most 256."""
     max_positions: Optional[int] = None
     """Number of positions, at least the length of the rows. Default: the length of the rows."""
@@ -352,7 +352,7 @@ class ComputeFlags:
             )
 
     def check_share(self, count: int, what: str) -> None:
-        """Refuses a batch that so many devices or processes cannot share in equal microbatches."""
+        """Refuses a batch that `count` devices or processes cannot share in equal microbatches."""
         microbatches = self.gradient_accumulation_steps or 1
         multiple = count * microbatches
         if self.batch_size % multiple:
@@ -395,7 +395,7 @@ class TaskFlags:
         return None if self.best_metric == "none" else self.best_metric
 
     def check_rows(self, schema: Schema, shards: str) -> None:
-        """Refuses with a UsageError a dataset of another task than the trainer's."""
+        """Raises a UsageError if the dataset's task is not the trainer's."""
         if ROWS_OF.get(schema.task, schema.task) != self.rows:
             raise UsageError(
                 f"{shards} holds rows of {flag('task', schema.task)}, and this trainer needs "
@@ -422,7 +422,7 @@ class FileFlags:
     with --best_metric, else the last. trainers.use_model exports others later."""
     log_to: str = ""
     """Also log metrics to tensorboard, wandb, or both as tensorboard,wandb. Default:
-    metrics.jsonl only."""
+    only metrics.jsonl."""
 
     def __post_init__(self) -> None:
         """Refuses directories that cannot be written to, before anything is read."""

@@ -150,14 +150,14 @@ def verify_attention(
       seed: for the tokens that replace others.
 
     Raises:
-      UsageError: the logits have another shape, are not finite, differ between two runs of the same
-        rows, or do not move when their own tokens change.
+      UsageError: the logits have a different shape, are not finite, differ between two runs of the
+        same rows, or do not move when their own tokens change.
     """
     return report_on(AttentionRows(logits_of, batch, seed), tolerance, causal=causal)
 
 
 def report_on(rows: AttentionRows, tolerance: float, *, causal: bool) -> AttentionReport:
-    """Tries every cause on these rows; raises as `verify_attention`."""
+    """Tries every cause on these rows; raises like `verify_attention`."""
     spread = float(rows.before[rows.segments > 0].std())
     limit = tolerance * spread
     rows.check_that_runs_agree(limit)
@@ -196,7 +196,7 @@ class AttentionRows:
         self.before = self.run(self.batch)
 
     def alone(self, segments: list[tuple[int, int]]) -> Batch:
-        """A row for each of these segments, which holds nothing else."""
+        """A row for each of these segments, without any other segment."""
         return one_segment_per_row(self.batch, segments)
 
     def run(self, batch: Batch) -> np.ndarray:

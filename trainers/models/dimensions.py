@@ -56,7 +56,7 @@ class Dimensions:
 
     @property
     def is_projected(self) -> bool:
-        """Whether embeddings have another width than hidden states."""
+        """Whether embeddings have a different width than hidden states."""
         return self.embedding_size != self.hidden_size
 
     @property

@@ -142,7 +142,7 @@ class ModelFamily(NamedTuple):
     # head has a dense layer, a norm and a bias before.
     head: tuple[str, ...]
     keys: tuple[Key, ...]  # in config.json; the first of two for one field decides its default
-    fixed: Mapping[str, Any]  # keys that would make another model, with the only value accepted
+    fixed: Mapping[str, Any]  # keys that would make a different model, with the only value accepted
     head_kinds: tuple[str, str] = ("linear", "norm")  # of the dense layer and norm in that head
     class_head: tuple[str, ...] = ()  # names of a classifier's dense layer and output layer
     # Prefixes of names that a language model ignores, and that a classifier ignores.

@@ -128,7 +128,8 @@ class Rope:
         """Radians by which each pair of a head's numbers turns from one token to the next.
 
         float32 [D / 2], falling from 1; for D 4 and theta 10,000 [1, 0.01]. Each operation rounds
-        to float32, as in transformers: at position 8,000 another rounding would be 0.0005 radians.
+        to float32, as in transformers: at position 8,000 a different rounding would be 0.0005
+          radians.
         """
         exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
         powers = float(np.float32(self.rope_theta)) ** exponents.astype(np.float64)

@@ -207,7 +207,7 @@ def _with_vocabulary_of(own: Config, theirs: Config) -> Config:
 
 
 def _compare_settings(theirs: Config, own: Config) -> tuple[str, str]:
-    """The first text to which settings give other ids, and parts that differ without that."""
+    """The first text that settings encode differently; the names of other settings that differ."""
     mixed = _with_vocabulary_of(own, theirs)
     if all(mixed[name] == own.get(name) for name in _SETTINGS):
         return "", ""

@@ -69,7 +69,7 @@ def from_published(
     are read one by one.
 
     Raises:
-      DataError: tensors are missing, unexpected, of another shape, or not finite; names them.
+      DataError: tensors are missing, unexpected, of a different shape, or not finite; names them.
     """
     names, ignored, new = check_published(tensors, config, where=where, may_grow=True)
     notes = list(new.values())
@@ -164,7 +164,7 @@ def check_published(
       parts that the file lacks and that start new -> a note.
 
     Raises:
-      DataError: tensors are missing, unexpected, of another shape, or not floats; names them.
+      DataError: tensors are missing, unexpected, of a different shape, or not floats; names them.
     """
     _check_layers(tensors, config, where)
     modules = config.modules

@@ -45,7 +45,7 @@ class DeviceMesh:
         self._gather = jax.jit(lambda leaf: leaf, out_shardings=self.replicated)
 
     def of_weight(self, leaf: Any) -> NamedSharding:
-        """Where a weight is, or what the optimizer keeps of it: its shape alone decides.
+        """The sharding of a weight, or of its optimizer state; only its shape decides.
 
         --fsdp cuts the longest axis that the devices divide; small arrays are on every device.
         """
@@ -57,7 +57,7 @@ class DeviceMesh:
         return NamedSharding(self.of_jax, PartitionSpec(*[None] * axis, ROWS))
 
     def put_weight(self, value: Any) -> jax.Array:
-        """Puts a weight, or what the optimizer keeps of it, on the devices."""
+        """Puts a weight, or its optimizer state, on the devices."""
         value = np.asarray(value)
         # A copy: JAX on CPUs may use the memory of its argument, here of a file.
         cut = lambda index: np.array(value[index], order="C")  # noqa: E731
@@ -75,7 +75,7 @@ class DeviceMesh:
     def abstract_rows(
         self, rows: int, columns: Mapping[str, tuple[tuple[int, ...], Any]]
     ) -> dict[str, jax.ShapeDtypeStruct]:
-        """The result of `put_rows` for so many rows of these shapes and dtypes, without values."""
+        """The result of `put_rows` for `rows` rows of these shapes and dtypes, without values."""
         shape_of = partial(jax.ShapeDtypeStruct, sharding=self.by_row)
         return {name: shape_of((rows, *shape), dtype) for name, (shape, dtype) in columns.items()}
 

@@ -5,7 +5,7 @@ al., 2022, arXiv:2205.01068), Llama (Touvron et al., 2023, arXiv:2302.13971), Mi
 2023, arXiv:2310.06825), Qwen 2 and 3 (arXiv:2407.10671, arXiv:2505.09388), OLMo 2
 (arXiv:2501.00656), Gemma 2 and 3 (arXiv:2408.00118, arXiv:2503.19786). All are one module with the
 modules of their family and the switches of `ModelConfig`. OPT-350m normalizes after each residual
-and has no last LayerNorm; its embeddings have another width than its hidden states, with a
+and has no last LayerNorm; its embeddings have a different width than its hidden states, with a
 projection in and one out.
 
 Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.

@@ -1,7 +1,7 @@
 """A model on JAX's devices: compiled steps, weights, the optimizer's state.
 
 Training and evaluation steps are compiled from the schema's shapes before the first row is read; a
-batch of another shape is an error, never a recompilation. A `FlaxObjective` defines the loss.
+batch of a different shape is an error, never a recompilation. A `FlaxObjective` defines the loss.
 
 Legend: B rows of a batch or microbatch, A microbatches.
 """
@@ -206,7 +206,7 @@ class FlaxProgram(Program):
         return jax.value_and_grad(mean_loss)(params)
 
     def _accumulate(self, params: Params, rows: Rows, total: jax.Array, key: jax.Array):
-        """As `_gradients`, one microbatch after another."""
+        """Like `_gradients`, one microbatch after another."""
 
         def add(sums, numbered):
             number, rows = numbered

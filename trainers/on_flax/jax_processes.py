@@ -110,7 +110,7 @@ class JaxProcesses(Processes):
         else:
             self._store.key_value_set(f"failed/{self.index}", reason[:2000])
         self._is_over = True
-        # JAX would wait for the other processes, which end by this one's message.
+        # JAX would wait for the other processes, which end when they get this one's message.
         atexit.register(end_at_once, getattr(error, "exit_code", getattr(error, "code", 1)))
         if isinstance(error, jax.errors.JaxRuntimeError):
             raise DataError(self._describe(self.index, reason.splitlines()[0])) from error

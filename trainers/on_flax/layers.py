@@ -274,7 +274,7 @@ class Layer(nnx.Module):
     ) -> tuple[jax.Array, KVCache]:
         """Hidden states [B, L, H], and the cache with these tokens' keys and values.
 
-        A key turns dropout on; without a cache tokens attend to each other only.
+        A key turns dropout on; without a cache, tokens attend only to each other.
         """
         probability_key, attention_key, mlp_key = split_keys(key, 3)
         rate, before = self.config.dropout, self.config.norm_first

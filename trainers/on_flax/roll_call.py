@@ -1,8 +1,8 @@
-"""The roll call before JAX's coordination service: each number of a process is there once.
+"""The roll call before JAX's coordination service: checks that each process has its own number.
 
-The service aborts with a stack trace if two processes have one number, or another program its port.
-So the first process listens on that port before the service does. Each other process sends
-"textmill 1 of 2" and gets "go" once all are there, or the reason why the run cannot start.
+The service aborts with a stack trace if two processes have the same number, or another program has
+its port. So the first process listens on that port before the service does. Each other process
+sends "textmill 1 of 2" and gets "go" once all have called, or the reason why the run cannot start.
 """
 
 import errno
@@ -20,10 +20,10 @@ _REMEDY = "start all processes again, with one address and numbers from 0 on, ea
 
 
 def call_roll(address: str, count: int, index: int, seconds: float) -> None:
-    """Waits until all `count` processes are there; `address` is the first one's HOST:PORT.
+    """Waits until all `count` processes have called; `address` is the first one's HOST:PORT.
 
     Raises:
-      DataError: not all came in time, two have one number, or the port is another program's.
+      DataError: not all called in time, two have the same number, or the port is another program's.
     """
     deadline = time.monotonic() + seconds
     if index:
@@ -76,7 +76,7 @@ def _listen(address: str, count: int, deadline: float) -> None:
 
 
 def _server(port: int) -> socket.socket:
-    """A server on a port of all interfaces, as JAX's."""
+    """A server on a port of all interfaces, like JAX's."""
     try:
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     except (OSError, ValueError) as error:  # a host without IPv6

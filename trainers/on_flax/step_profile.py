@@ -20,7 +20,7 @@ class Profile:
         self._begun, self._is_on = 0, False
 
     def check(self, steps: int) -> None:
-        """Refuses with a UsageError a run of so few steps that no trace begins."""
+        """Raises a UsageError if the run ends before the trace begins."""
         if self._steps is not None and steps <= _BEFORE:
             raise UsageError(
                 f"{flag('profile', self._steps)}: the trace begins after step {_BEFORE}, but the "

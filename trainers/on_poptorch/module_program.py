@@ -237,7 +237,7 @@ RANDOM = "random"  # the state of random numbers, in checkpoints of IPUs only
 
 
 def check_device(state: Arrays, *, on_ipus: bool) -> None:
-    """Refuses a checkpoint of another kind of device, whose optimizer has another state.
+    """Refuses a checkpoint of a different kind of device, whose optimizer has a different state.
 
     Raises:
       DataError: names both devices.
@@ -278,14 +278,14 @@ def choose_device(device: str, precision: str, local: int = 0) -> tuple[torch.de
 def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
     """The seed of a step in a process, so that a resumed run draws the same as an unbroken one.
 
-    It is hashed, since PyTorch's generator on the CPU uses the lower 32 bits only.
+    It is hashed, since PyTorch's generator on the CPU uses only the lower 32 bits.
     """
     words = np.random.SeedSequence([*b"dropout", seed, step, rank]).generate_state(1, np.uint64)
     return int(words[0])
 
 
 def send_to_host(tensor: Tensor) -> Callable[[], np.ndarray]:
-    """Starts to copy a tensor to the host; the returned function waits for this copy only."""
+    """Starts to copy a tensor to the host; the returned function waits only for this copy."""
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         return tensor.numpy

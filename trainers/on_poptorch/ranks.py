@@ -106,7 +106,7 @@ def join_ranks() -> Ranks:
 
 
 def keep_gradients(module: nn.Module) -> ContextManager[None]:
-    """A context in which a module of `parallelize` adds up the gradients of this process only."""
+    """A context in which a module of `parallelize` adds up only the gradients of this process."""
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
 

@@ -38,7 +38,7 @@ def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
     """Whether token i may attend to token j in packed rows: bool [B, L, L].
 
     A token attends to its segment up to itself, and to its segment's whole prefix, where
-    `prefix_mask` is 1. Segment 0 is padding, which attends to padding only.
+    `prefix_mask` is 1. Segment 0 is padding, which attends only to padding.
     """
     segments = tf.cast(segment_ids_BxL, tf.int32)
     index_L = tf.range(segments.shape[1] or tf.shape(segments)[1])

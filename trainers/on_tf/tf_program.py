@@ -262,7 +262,7 @@ def _refuse_workers(tf_config: str) -> None:
         cluster = json.loads(tf_config).get("cluster", {})
         workers = sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
     except (ValueError, AttributeError, TypeError) as error:
-        raise UsageError(f"TF_CONFIG={tf_config} is no cluster ({error}): unset it") from error
+        raise UsageError(f"TF_CONFIG={tf_config} is not a cluster ({error}): unset it") from error
     if workers > 1:
         raise UsageError(
             f"TF_CONFIG names {workers} workers, but TensorFlow's trainers run in one process, on "

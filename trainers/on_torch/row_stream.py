@@ -127,7 +127,7 @@ class RowStream(IterableDataset):
         }
 
     def check(self, state: dict[str, Any]) -> None:
-        """Refuses the state of a stream with other rows or another order."""
+        """Refuses the state of a stream with other rows or a different order."""
         state = {"row_order": "full", **state}  # which older states lack
         differences = [
             f"{name} was {state.get(name)!r} and is {value!r}"
@@ -192,8 +192,8 @@ class StepIterator(Iterator[Any]):
         if (state["worker"], state["workers"]) != (self._worker, self._workers):
             raise UsageError(
                 f"the state is of worker {state['worker']} of {state['workers']}, and this is "
-                f"{self._worker} of {self._workers}: use RowStream.resume for another number of "
-                "workers"
+                f"{self._worker} of {self._workers}: use RowStream.resume for a different number "
+                "of workers"
             )
         self._step, self._batches = state["step"], self._stream.read(state["step"], self._workers)
 

@@ -162,7 +162,7 @@ def _dtype_of(name: str) -> np.dtype:
 
 
 def read_weights(path: Path, model: ModelConfig | None = None) -> Arrays:
-    """The weights of a checkpoint; raises as `read_checkpoint`."""
+    """The weights of a checkpoint; raises like `read_checkpoint`."""
     return read_checkpoint(path, model).weights
 
 

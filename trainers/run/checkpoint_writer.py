@@ -54,7 +54,7 @@ class Writer:
         return not self._left and not self._is_writing
 
     def finish(self) -> None:
-        """Waits until all is written; raises as `advance`."""
+        """Waits until all is written; raises like `advance`."""
         while self._is_shared and self._left:
             self.advance()
         self._hand_over(None)

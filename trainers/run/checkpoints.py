@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which there are, which one is used, which are kept.
+"""The checkpoints of a run: finds them, chooses the one to use, and removes old ones.
 
     OUTPUT/checkpoints/500   weights and the optimizer's state after step 500
     OUTPUT/best/480          weights of the best evaluation, without the optimizer's state
@@ -71,7 +71,7 @@ class Checkpoints:
         return max(numbered(self.best_directory), default=None)
 
     def prepare(self, say: Any) -> None:
-        """Removes partial checkpoints and renames damaged ones; raises as `newest_whole`."""
+        """Removes partial checkpoints and renames damaged ones; raises like `newest_whole`."""
         for directory in (self.directory, self.best_directory):
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
@@ -135,7 +135,7 @@ class Checkpoints:
         )
 
     def read(self, step: int, model: ModelConfig | None = None) -> Stored:
-        """The checkpoint after `step`; raises as `read_checkpoint`."""
+        """The checkpoint after `step`; raises like `read_checkpoint`."""
         return read_checkpoint(self.directory / str(step), model)
 
     def choose(self, which: str | None) -> list[Path]:

@@ -165,11 +165,11 @@ class Rates:
         self._history: deque[tuple[float, int, float, float]] = deque([(self._began, 0, 0.0, 0.0)])
 
     def count_wait(self, seconds: float) -> None:
-        """Counts time in which the loop waited for a batch."""
+        """Counts the time that the loop waited for a batch."""
         self._waited += seconds
 
     def skip(self, seconds: float) -> None:
-        """Excludes time in which no step ran, such as an evaluation's."""
+        """Excludes time when no step ran, such as during an evaluation."""
         self._began += seconds
         self._history = deque((at + seconds, *counts) for at, *counts in self._history)  # type: ignore
 

@@ -47,7 +47,7 @@ def _open_tensorboard(output: str, start_step: int) -> MetricSink:
 
     A new one voids metrics after `start_step`.
     """
-    # An extra, needed for --log_to only.
+    # An extra, needed only for --log_to.
     from tensorboardX import SummaryWriter
 
     writer = SummaryWriter(
@@ -71,7 +71,7 @@ def _open_wandb(output: str, settings: Mapping[str, Any]) -> MetricSink:
     Raises:
       UsageError: the service cannot be reached, or the user is not logged in.
     """
-    # An extra, needed for --log_to only.
+    # An extra, needed only for --log_to.
     import wandb
 
     id_file = Path(output, "wandb_id")

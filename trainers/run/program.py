@@ -63,7 +63,7 @@ class Program(ABC):
     def evaluate(self, placed: Any) -> Callable[[], Arrays]:
         """Starts the evaluation of a batch; the returned function waits for the task's outputs.
 
-        With several processes also for TOKENS and STOP, as `train`.
+        With several processes also for TOKENS and STOP, like `train`.
         """
 
     @abstractmethod

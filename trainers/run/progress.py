@@ -34,7 +34,7 @@ class Progress:
         """Counts the evaluations in metrics.jsonl since that of the checkpoint.
 
         A signal during an evaluation leaves a checkpoint without it. The resumed run repeats the
-        evaluation and records it in metrics.jsonl only.
+        evaluation and records it only in metrics.jsonl.
         """
         for line in metrics:
             is_new = self.evaluated < line["step"] <= self.step

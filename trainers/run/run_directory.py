@@ -94,7 +94,7 @@ def start_or_resume(
     before = read_settings(output, settings["trainer"])
     if "order" in settings["config"]:
         before["config"].setdefault("order", "full")  # the only one of older versions
-    # A flag that an older version lacked is no change.
+    # A flag that an older version lacked is not a change.
     known = {name: settings["config"].get(name) for name in before["config"]}
     changes = _changes(before["config"], known)
     must_agree = _changes(

@@ -55,7 +55,7 @@ class Saving:
         )
 
     def save_best(self) -> None:
-        """Writes the best weights; raises as `save`."""
+        """Writes the best weights; raises like `save`."""
         self.finish()
         weights = self._program.snapshot(weights_only=True)
         writer = self.checkpoints.begin(self._progress, weights, self._processes, is_best=True)
@@ -64,12 +64,12 @@ class Saving:
             self.checkpoints.keep_best(self._progress)
 
     def advance(self) -> None:
-        """Continues a checkpoint between two steps; raises as `save`."""
+        """Continues a checkpoint between two steps; raises like `save`."""
         if self._writer is not None and self._writer.advance():
             self.finish()
 
     def finish(self) -> None:
-        """Waits until the checkpoint is written, and removes older ones; raises as `save`."""
+        """Waits until the checkpoint is written, and removes older ones; raises like `save`."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.finish()

@@ -54,7 +54,7 @@ class Schedule:
         return float(self.share(done, np))
 
     def share(self, done: Any, numpy: Any) -> Any:
-        """As `__call__`, of numbers or arrays of `numpy`: numpy itself or jax.numpy."""
+        """Like `__call__`, of numbers or arrays of `numpy`: numpy itself or jax.numpy."""
         fall = max(1, self.decay + self._end + 1 - self.steps)
         left = numpy.clip((self._end - done) / float(fall), 0.0, 1.0)
         if self._flags.schedule == "cosine":

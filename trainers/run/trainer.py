@@ -17,7 +17,7 @@ from textmill.trainers.run.training_task import TrainingTask
 
 
 def join_processes(flags: RunFlags) -> Processes:
-    """The processes of these flags; raises as `trainers.on_flax.jax_processes.join`."""
+    """The processes of these flags; raises like `trainers.on_flax.jax_processes.join`."""
     assert isinstance(flags, FlaxRunFlags)
     if flags.processes.num_processes is None:
         return Processes()
@@ -53,7 +53,7 @@ class Trainer(NamedTuple):
         return program
 
     def write_texts(self, *model_and_flags: Any) -> list[str]:
-        """As `continue_text`, where the trainer has it; raises as `make_program`."""
+        """Like `continue_text`, where the trainer has it; raises like `make_program`."""
         assert self.continue_text is not None  # else there is no such flag
         require_address_space(self.gigabytes, self.framework)
         return self.continue_text(*model_and_flags)

@@ -1,4 +1,4 @@
-"""The interface of tasks to the loop: what a split's outputs are worth. No framework."""
+"""The interface of tasks to the training loop: how a split's outputs are scored. No framework."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TrainingTask(ABC):
         return []
 
     def export_notes(self) -> list[str]:
-        """Notes on what an exported model loses."""
+        """Notes on the parts of a model that its export lacks."""
         return []
 
     def meaning_of(self, schema: Schema) -> dict[str, object]:

@@ -130,7 +130,7 @@ class MlmTask(TrainingTask):
     unit, counts = "nats a masked token", "masked"
 
     def __init__(self, flags: RunFlags, schema: Schema, shards: BatchReader | None = None):
-        """Checks the flags against the schema; raises as `mask_rates`."""
+        """Checks the flags against the schema; raises like `mask_rates`."""
         task = flags.task
         assert isinstance(task, MlmFlags)
         self.best_metric = task.measure
@@ -151,7 +151,7 @@ class MlmTask(TrainingTask):
         return describe_tokens(metrics, 1)
 
     def prepare_training(self, shards: BatchReader) -> list[str]:
-        """A note if dynamic masks are of another kind than the dataset's."""
+        """A note if dynamic masks are of a different kind than the dataset's."""
         if not self._is_dynamic or self._unit == "token":
             return []
         return [f"dynamic masking masks single tokens; the dataset's own masks are {self._unit}s"]

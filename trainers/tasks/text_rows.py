@@ -116,7 +116,7 @@ def _pair_form(tokenizer: Any) -> list[RowPart]:
 def read_texts(texts: TextsToLabel, schema: Schema) -> Iterator[Texts]:
     """Texts, or those of a file: its lines, or the dataset's text fields from JSON Lines (.jsonl).
 
-    Blank lines of JSON are skipped. Pairs in a file come from JSON Lines only.
+    Blank lines of JSON are skipped. Pairs in a file come only from JSON Lines.
 
     Raises:
       UsageError: the model needs pairs, and these are single texts, or the other way round.

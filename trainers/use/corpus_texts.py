@@ -25,7 +25,7 @@ class CorpusTexts:
         """Opens the corpus without reading its documents.
 
         Raises:
-          DataError: it is no finished corpus.
+          DataError: it is not a finished corpus.
           UsageError: the package that reads it is not installed.
         """
         if importlib.util.find_spec("pyarrow") is None:

@@ -22,7 +22,7 @@ def export_model(model: OpenModel, directory: str, say: Callable[[str], None]) -
 
 
 def export_program(model: OpenModel, say: Callable[[str], None]) -> None:
-    """Writes the files of the framework that the flags request; raises as `export_model`."""
+    """Writes the files of the framework that the flags request; raises like `export_model`."""
     plan, tokenizer_json = model.of_run()
     with closing(model.load(plan, model.task(plan))) as program:
         say(program.export(plan.schema, tokenizer_json))

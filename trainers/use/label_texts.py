@@ -16,7 +16,7 @@ def label_texts(model: OpenModel, texts: TextsToLabel) -> Iterator[Prediction]:
     """The label of each text, one batch after another.
 
     Raises:
-      UsageError: the model is no classifier, or the texts do not fit it.
+      UsageError: the model is not a classifier, or the texts do not fit it.
       DataError: the file of texts cannot be read.
     """
     plan, tokenizer_json = model.of_run()

@@ -72,7 +72,7 @@ class TracedRun:
         return steps_of_rows(self.shards, self.split, rows, stop_step=self.steps, **order)
 
     def sightings_of(self, listed: Digests) -> dict[bytes, list[Sighting]]:
-        """As `sightings`, of each listed document that the run's split has; it may be unseen."""
+        """Like `sightings`, of each listed document that the run's split has; it may be unseen."""
         rows_of = self.shards.find_documents(self.split, listed)
         rows = sorted({row for rows in rows_of.values() for row in rows})
         order: Any = {"batch_size": self.batch_size, "seed": self.seed}

@@ -81,7 +81,7 @@ def parse_own(argv: List[str], given: Optional[Mapping[str, Given]] = None) -> U
       given: values of Python by name of the flag.
 
     Raises:
-      UsageError: a flag is wrong, or is one of no trainer.
+      UsageError: a flag is wrong, or belongs to no trainer.
     """
 
     def check(others: List[str], _: Iterable[str]) -> None:

@@ -96,8 +96,8 @@ def prepare_search(filters: Filters, run: BlockRun, staging: Staging, say: Say) 
 def without_common(index: NgramIndex, common: np.ndarray, least: int) -> NgramIndex:
     """The index without common n-grams; a text without others is searched for as a whole.
 
-    The whole of a text in many documents is no common language but a leak, unless its words are few
-    or short.
+    The whole of a text in many documents is not common language but a leak, unless its words are
+    few or short.
 
     Args:
       index: the n-grams of all texts.

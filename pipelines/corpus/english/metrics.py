@@ -66,7 +66,7 @@ def measure_words(data, words, offsets, table, stop_words):
 
 @inner
 def skip_spaces(data, start, stop, table):
-    """The first byte from `start` on that is no white space, or `stop`."""
+    """The first byte from `start` on that is not white space, or `stop`."""
     i = start
     while i < stop:
         point, size = code_point(data, i)
@@ -78,7 +78,7 @@ def skip_spaces(data, start, stop, table):
 
 @inner
 def _before_spaces(data, start, stop, table):
-    """End of the last character that is no white space; `start` if there is none."""
+    """End of the last character that is not white space; `start` if there is none."""
     end = stop
     while end > start:
         i = end - 1

@@ -65,7 +65,7 @@ class QualityModel(RuleGroup):
 
         Raises:
           UsageError: the model cannot be read, or lacks the label.
-          DataError: it is no model, or damaged.
+          DataError: it is not a model, or damaged.
         """
         if not self.quality_model:
             return {}

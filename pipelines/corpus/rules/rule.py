@@ -36,7 +36,7 @@ class RuleResult:
       measured: [n], the number or word by which each document was judged.
       limit: [n], what the measured values are compared to, if it differs between documents.
       added: further columns of the documents, by name; see `RuleGroup.added`.
-      known: [n], facts by name that are no columns of the corpus: {"language": ["en", "nb"]}.
+      known: [n], facts by name that are not columns of the corpus: {"language": ["en", "nb"]}.
       scores: float32 [n], scores of a model, which the report shows.
     """
 

@@ -4,8 +4,8 @@ The repetition of a document is the larger of two shares from Gopher's quality f
 "Scaling Language Models", 2021, arXiv:2112.11446), which drops a document above 0.20 of either:
   - the share of characters in repeated lines,
   - the share of characters in the most frequent pair of consecutive words.
-Characters between words or lines do not count. A pair that occurs once is no repetition; of equally
-frequent pairs the longest counts.
+Characters between words or lines do not count. A pair that occurs once is not a repetition; of
+equally frequent pairs the longest counts.
 """
 
 from collections.abc import Callable, Iterator

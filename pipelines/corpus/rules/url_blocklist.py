@@ -198,7 +198,7 @@ def _entry_key(entry: str) -> str:
     host = host.removeprefix("*.").lstrip(".").removeprefix("www.")
     if not _DOMAIN.fullmatch(host) or _NOT_OF_A_PAGE.search(rest):
         raise ValueError(
-            "is no domain (example.com), beginning of a URL (example.com/forum) or word (casino)"
+            "is not a domain (example.com), beginning of a URL (example.com/forum) or word (casino)"
         )
     return "1" + host + rest.rstrip("/") if rest.strip("/") else "0" + host
 

@@ -1,7 +1,7 @@
 """Searches datasets, and the cache of this host, for listed documents; for `verify --absent`.
 
-A dataset is searched by the documents of its rows. Files that may hold text and that nothing
-describes, such as those of a run that was killed, are problems, too: they prove nothing.
+A dataset is searched by the documents of its rows. Undescribed files that may hold text, such as
+those of a killed run, are problems, too: a listed document may be in them.
 """
 
 import glob

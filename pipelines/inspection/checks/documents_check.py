@@ -51,7 +51,7 @@ def _contradictions(
     segments: tuple[np.ndarray, np.ndarray],
     hash_R: np.ndarray | None,
 ) -> Iterator[str]:
-    """As `document_problems`; raises DataError for a damaged file."""
+    """Like `document_problems`; raises DataError for a damaged file."""
     count_R, length_S = segments
     path, rows, used = documents.path, len(count_R), len(documents.digests)
     if documents.rows != rows:
@@ -110,7 +110,7 @@ def _odd_copies(documents: RowDocuments, copies: int, hash_R: np.ndarray | None)
         differ = hash_R[order] != np.repeat(hash_R[order[::copies]], copies)
         if differ.any():
             row = int(order[differ.argmax()])
-            yield f"{documents.path}: row {row} is no masked copy of the row whose list it has"
+            yield f"{documents.path}: row {row} is not a masked copy of the row whose list it has"
 
 
 def _odd_segments(

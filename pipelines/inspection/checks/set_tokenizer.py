@@ -48,7 +48,7 @@ def find_surroundings(path: str, schema: Schema, tokenizer: LoadedTokenizer) -> 
     """Returns the ids before and after each segment.
 
     Raises:
-      DataError: the tokenizer encodes golden texts, or surrounds a text, in another way.
+      DataError: the tokenizer encodes golden texts, or surrounds a text, in a different way.
     """
     if schema.golden != tokenizer.golden:
         pairs = zip_longest(tokenizer.golden, schema.golden)

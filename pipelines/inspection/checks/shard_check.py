@@ -289,7 +289,7 @@ class ShardCheck:
         stats = self._expected.stats.get(self._name)
         tokens = stats.tokens_in_rows if stats else self.counts["tokens_in_rows"]
         if len(ids) != tokens:
-            source = "stats.json" if stats else "another format"
+            source = "stats.json" if stats else "a different format"
             self.problems.append(f"{where} has {len(ids):,} tokens, not the {tokens:,} of {source}")
         if found != due and (exact or found < due):
             self.problems.append(

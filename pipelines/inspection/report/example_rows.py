@@ -67,7 +67,7 @@ def _stream(content: SetContent, row: Mapping[str, np.ndarray], name: str) -> di
 
 
 def _span(piece: Piece) -> dict[str, str]:
-    """A stretch of text of one look; the space before a masked word is no part of it."""
+    """A stretch of text of one look; the space before a masked word is not part of it."""
     titles = {
         REPLACED: f"“{piece.text}” became the mask token",
         RANDOM: f"“{piece.text}” became the random token “{piece.now}”",

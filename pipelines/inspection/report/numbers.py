@@ -27,7 +27,7 @@ def compact(number: float, digits: int = 2) -> str:
 
 
 def percent(share: float) -> str:
-    """0.9993 -> 99.93 %; never 100 % for what is less, nor 0 % for what is more."""
+    """0.9993 -> 99.93 %; only exactly 1 gives 100 %, and only exactly 0 gives 0 %."""
     if share in (0, 1):
         return f"{100 * share:.0f} %"
     for digits in (1, 2, 3):

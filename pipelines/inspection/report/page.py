@@ -76,7 +76,7 @@ def _environment() -> jinja2.Environment:
         bytecode_cache=_bytecode_cache(),
         trim_blocks=True,
         lstrip_blocks=True,
-        # Input may hold control characters; jinja escapes markup only.
+        # Input may hold control characters; jinja escapes only markup.
         finalize=lambda value: visible(as_flags(value)) if type(value) is str else value,
     )
     environment.filters.update(compact=compact, number=number, percent=percent, part=render_part)

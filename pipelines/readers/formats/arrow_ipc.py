@@ -30,7 +30,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     """Checks the fields of a file, and cuts it between record batches.
 
     Raises:
-      DataError: it is no Arrow file, or is cut short.
+      DataError: it is not an Arrow file, or is cut short.
       UsageError: a field is missing, or has an unsuitable type.
     """
     schema = _schema(raw, part)
@@ -150,8 +150,8 @@ def _schema(raw: BinaryIO, part: Part) -> pa.Schema:
         return schema
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise DataError(
-            f"{part.path} is no Arrow stream or file ({one_line(error)}): get the file again, or "
-            f"give {flag('input_format')} if it has a different format"
+            f"{part.path} is not an Arrow stream or file ({one_line(error)}): get the file again, "
+            f"or give {flag('input_format')} if it has a different format"
         ) from error
 
 

@@ -1,8 +1,8 @@
 """CSV and TSV with a header row -> documents.
 
 `RecordEnds` cuts content between records, and Arrow parses chunks of whole records. A record with
-another number of fields than the header is rejected. In files with quoting, by default CSV, a quote
-that is never closed is an error, since all records after it might be part of one field.
+a different number of fields than the header is rejected. In files with quoting, by default CSV, a
+quote that is never closed is an error, since all records after it might be part of one field.
 """
 
 import csv

@@ -82,7 +82,7 @@ def json_documents(
 
 
 def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], Refusal | None]:
-    """The object of a line, or why there is none.
+    """The JSON object of a line, or the reason for which it is rejected.
 
     Arrow parses lines that are nested too deep for Python, so that a document does not depend on
     the lines around it.
@@ -98,7 +98,7 @@ def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], R
 
 
 def _object(line: bytes) -> tuple[dict[str, Any], Refusal | None]:
-    """The object of a line, or why there is none."""
+    """The JSON object of a line, or the reason for which it is rejected."""
     try:
         record = json.loads(line.decode(), parse_int=_whole if len(line) > _MOST_DIGITS else None)
     except UnicodeDecodeError as error:
@@ -144,7 +144,7 @@ def _has_values(batch: pa.RecordBatch, role: Role) -> bool:
     column = column_of(batch, role.field)
     if column is None or (column.null_count and not role.optional):
         return False
-    # Answers without text are no values.
+    # Answers without text are not values.
     return not pa.types.is_struct(column.type) or column.field(0).null_count <= column.null_count
 
 

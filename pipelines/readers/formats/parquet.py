@@ -1,4 +1,4 @@
-"""Parquet -> documents; a part is a row group, of which only the needed columns are read."""
+"""Parquet -> documents; a part is a row group, and only needed columns are read."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     """Checks the fields of a file, and makes a part for each row group, with its column spans.
 
     Raises:
-      DataError: it is no Parquet file.
+      DataError: it is not a Parquet file.
       UsageError: a field is missing, or has an unsuitable type.
     """
     file = _open(raw, part)
@@ -201,7 +201,7 @@ def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.Par
 
 def _open_error(part: Part, what: str) -> DataError:
     return DataError(
-        f"{part.path} is no complete Parquet file ({what}): get the file again, or give "
+        f"{part.path} is not a complete Parquet file ({what}): get the file again, or give "
         f"{flag('input_format')} if it has a different format"
     )
 

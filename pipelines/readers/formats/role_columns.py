@@ -251,7 +251,7 @@ def _strings(column: pa.Array, role: Role) -> tuple[pa.LargeStringArray, Rejecte
 def _class_names(
     column: pa.Array, role: Role, names: Sequence[str]
 ) -> tuple[pa.LargeStringArray, Rejected]:
-    """Names of class numbers; -1 is no label, as in test splits of Hugging Face datasets."""
+    """Names of class numbers; -1 is not a label, as in test splits of Hugging Face datasets."""
     numbers = column.fill_null(0).to_numpy()
     outside_N = (numbers >= len(names)) | (numbers < -1)
     rejected: Rejected = {

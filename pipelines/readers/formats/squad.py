@@ -102,5 +102,5 @@ def _objects(parent: Any, key: str, path: str, where: str) -> Iterator[tuple[dic
     for i, item in enumerate(items):
         at = f"{key}[{i}]" if where == "the top" else f"{where}.{key}[{i}]"
         if not isinstance(item, dict):
-            raise DataError(f"{path} is not in SQuAD's format: {at} is no object")
+            raise DataError(f"{path} is not in SQuAD's format: {at} is not an object")
         yield item, at

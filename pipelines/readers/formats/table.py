@@ -30,7 +30,7 @@ class Format:
       cuts: anywhere: any range of bytes can be read. nowhere: a file is read as a whole. looked:
         `plan` reads the file to cut it.
       packs: whether files may be compressed as a whole, such as .csv.gz.
-      peeks: whether `peek` distinguishes its files from another format with the same extension.
+      peeks: whether `peek` distinguishes its files from a different format with the same extension.
       labels: folder: the folder of a file is the label of its documents. stored: files may have
         names of class numbers.
       is_web: whether files are web pages, whose text `Source.html` extracts.

@@ -47,7 +47,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents of a file, in pieces of about `source.block_bytes` of content.
 
     Raises:
-      DataError: the file is damaged, or is no WARC file.
+      DataError: the file is damaged, or is not a WARC file.
     """
     chunks = Chunks(raw, part, min(source.block_bytes, _CHUNK_BYTES))
     content = _Content(chunks, part.path)
@@ -57,7 +57,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     batch: list[Record] = []
     unusable, began = Counter[str](), 0
     responses = content.responses
-    judged: list[tuple[int, WebPage]] = []  # pages of which the main text was taken, by record
+    judged: list[tuple[int, WebPage]] = []  # pages whose main text was extracted, by record
 
     def convert() -> None:
         pages, reasons = _convert(batch, source.extraction)

@@ -2,8 +2,8 @@
 
 python tokens_megatron.py FILE.jsonl TOKENIZER.json OUTPUT
 
-The tool is no part of the package. As there, processes take lines from a pool's imap in lots of 32,
-parse and encode each with eos, and the parent adds document by document to the package's own
+The tool is not part of the package. As there, processes take lines from a pool's imap in lots of
+32, parse and encode each with eos, and the parent adds document by document to the package's own
 IndexedDatasetBuilder. The tokenizer is called without the layers that the tool puts around it.
 """
 

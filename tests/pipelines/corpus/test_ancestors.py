@@ -153,8 +153,8 @@ def test_bad_flags_are_refused(tmp_path):
         with pytest.raises(UsageError, match=words):
             build(source, output, *flags)
 
-    refuse("it is no corpus: give finished outputs", f"--against={tmp_path}")
-    refuse("it is no corpus: give finished outputs", f"--against={chain[0].directory},")
+    refuse("it is not a corpus: give finished outputs", f"--against={tmp_path}")
+    refuse("it is not a corpus: give finished outputs", f"--against={chain[0].directory},")
     missing = chain[0].identity[:12]
     refuse(rf"built against a corpus .*{missing}", f"--against={chain[1].directory}")
     form = "normalized otherwise: give --normalize=nfc"

@@ -142,7 +142,7 @@ def test_a_recipe_runs(tmp_path, recipe):
 
 @pytest.mark.parametrize("form", ["nfc", "none"])
 def test_targets_are_brought_into_the_normal_form_of_documents(tmp_path, form):
-    """U+0958 is no character of NFC: it becomes two."""
+    """U+0958 is not a character of NFC: it becomes two."""
     question = "\u0958 \u0959 does cafe\u0301 noir come with milk today"
     source = write_lines(tmp_path / "pages.jsonl", [f"Well, {question}?", PAGE])
     (tmp_path / "questions.txt").write_text(question)

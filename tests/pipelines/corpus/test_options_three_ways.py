@@ -43,7 +43,7 @@ WRONG = [
 
 
 def with_value(options, name, value):
-    """The options with another value of a field, which may be in a group of them."""
+    """The options with a different value of a field, which may be in a group of them."""
     for field in dataclasses.fields(options):
         old = getattr(options, field.name)
         if field.name == name and not isinstance(old, RuleGroup):

@@ -151,7 +151,7 @@ def test_documents_of_several_fields_are_noted(tmp_path, capsys):
 def test_wrong_flags(directory, tmp_path):
     (tmp_path / "list.txt").write_text("0123\n")
     for words, due in {
-        (f"--absent={tmp_path / 'list.txt'}",): "list.txt, line 1: '0123' is no digest",
+        (f"--absent={tmp_path / 'list.txt'}",): "list.txt, line 1: '0123' is not a digest",
         ("--absent=none.txt",): "--absent=none.txt cannot be read",
         (f"--cache_dir={tmp_path}",): f"--cache_dir={tmp_path} needs --absent=FILE",
         (listed(tmp_path / "..", UNKNOWN), "--cache_dir=gone"): "--cache_dir=gone is not a direc",

@@ -124,7 +124,7 @@ def test_damage(parts, problems):
         ),
         (
             lambda list_R: list_R.put([0, 1], list_R[[1, 0]]),
-            [": row 3 is no masked copy of the row whose list it has"],
+            [": row 3 is not a masked copy of the row whose list it has"],
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Training of linear models: worked by hand, in another order, and beside fastText."""
+"""Training of linear models: worked by hand, in a different order, and beside fastText."""
 
 import math
 from collections import Counter

@@ -120,7 +120,7 @@ def test_preflight_of_other_commands(main, flags, remote, gs_store, capsys):
 def test_an_input_that_cannot_be_reached_is_reported_as_such(
     task, also, remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
 ):
-    """It is no fault of the tokenizer, and all other checks have a line."""
+    """It is not a fault of the tokenizer, and all other checks have a line."""
     monkeypatch.setattr(reach, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -56,7 +56,10 @@ def test_questions_are_documents_and_bad_ones_are_refused_by_number(tmp_path, in
     [
         ('{"data": [', "not complete JSON"),
         ('{"data": [{"paragraphs": 3}]}', r"no list 'paragraphs' at data\[0\]"),
-        ('{"data": [{"paragraphs": [{"qas": [7]}]}]}', r"\[0\].paragraphs\[0\].qas\[0\] is no obj"),
+        (
+            '{"data": [{"paragraphs": [{"qas": [7]}]}]}',
+            r"\[0\].paragraphs\[0\].qas\[0\] is not an obj",
+        ),
         ('[{"text": "a"}]', "one JSON array.*jq -c"),
     ],
 )

@@ -465,6 +465,6 @@ print("\\n".join(messages))
 def test_flips_in_a_parquet_footer_never_end_the_process():
     run = run_python("-c", FLIPS)
     assert run.returncode == 0, run.stderr[-500:]
-    assert "is no complete Parquet file (a column from byte " in run.stdout
+    assert "is not a complete Parquet file (a column from byte " in run.stdout
     # Asked of the metadata itself, Arrow ends the process with this.
-    assert "is no complete Parquet file (Definition level histogram size mismatch" in run.stdout
+    assert "is not a complete Parquet file (Definition level histogram size mismatch" in run.stdout

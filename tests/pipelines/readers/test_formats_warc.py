@@ -1,4 +1,4 @@
-"""WARC and WET files: fields by hand, records beside warcio's, damage, and what is no page."""
+"""WARC and WET files: fields by hand, records beside warcio's, damage, and what is not a page."""
 
 import gzip
 import zlib

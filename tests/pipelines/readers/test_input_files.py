@@ -70,7 +70,7 @@ def test_braces_are_alternatives_and_names_stand_as_they_are(files):
 
 
 def test_a_file_is_read_once_however_it_is_named(files, capsys):
-    """Through a link to a folder above it, a link to it, another spelling, and twice."""
+    """Through a link to a folder above it, a link to it, a different spelling, and twice."""
     folder = files("loop/a.jsonl", "loop/deep/b.jsonl", content='{"text": "x"}\n')
     (folder / "loop/deep/up").symlink_to(folder / "loop")
     (folder / "loop/deep/again").symlink_to(folder / "loop")  # two: 2**40 ways for glob
@@ -115,7 +115,7 @@ def test_a_list_names_what_input_names(files, monkeypatch):
         ("# nothing\n", "names no file"),
         ("@list.txt", "names another list"),
         ("nowhere.txt", "--input=nowhere.txt: no file matches"),
-        ("a\0b", "no list of paths"),
+        ("a\0b", "not a list of paths"),
     ):
         (folder / "bad.txt").write_text(content)
         with pytest.raises(DataError, match=message):

@@ -116,7 +116,7 @@ def test_names_of_encodings_and_charsets_of_headers():
         *("cp1252", "cp932", "cp949", "gb18030", "mac-cyrillic", "utf-16", "", "", "")
     ]
     for label in ("idna", "punycode", "undefined", "rot13", "utf-7", "unicode_escape"):
-        assert codec_of(label) == ""  # a codec of Python that is no encoding of the web
+        assert codec_of(label) == ""  # a codec of Python that is not an encoding of the web
         assert "\\u0041 +AGE- é" in decode_page("<p>\\u0041 +AGE- é".encode("latin-1"), label)
     assert charset_of('text/html; Charset="UTF-8"') == "UTF-8"
     assert charset_of("text/html;charset = koi8-r; x=y") == "koi8-r"

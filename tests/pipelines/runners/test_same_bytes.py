@@ -121,7 +121,7 @@ def made(two_files, sentinels, tmp_path_factory):
 
 @pytest.fixture
 def many_files(documents, tmp_path) -> Path:
-    """The same documents in another order, in 14 files; every second file is compressed."""
+    """The same documents in a different order, in 14 files; every second file is compressed."""
     folder = tmp_path / "many files"
     folder.mkdir()
     for split, lines in documents.items():

@@ -88,7 +88,7 @@ FLAG_CASES = {
     "a configuration that is not UTF-8": stops(
         "--config={d}/c.yaml", files={"c.yaml": b"\xff\xfe"}, said=["c.yaml", "YAML"]
     ),
-    "a filter that is no Python": stops(
+    "a filter that is not Python": stops(
         "--filter=bad1:f",
         files={"bad1.py": b"def ("},
         said=["bad1:f", "cannot be imported", "SyntaxError"],

@@ -199,7 +199,9 @@ KINDS = {
     "tar.gz": stops("in.tar.gz", in_tar_gz, "tar"),
     "PDF called text": stops("in.txt", b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "PDF"),
     "Parquet called text": stops("in.txt", parquet(GOOD), "Parquet"),
-    "text called Parquet": stops("in.parquet", lines(*GOOD), "no complete Parquet", "--input_form"),
+    "text called Parquet": stops(
+        "in.parquet", lines(*GOOD), "not a complete Parquet", "--input_form"
+    ),
     "semicolons for commas": stops("in.csv", b"text;n\na;1\n", "'text'", "text;n", code=2),
     "numbers for texts": stops("in.parquet", parquet([1, 2]), "--text_field=text", "int64", code=2),
     "structs for texts": stops("in.parquet", parquet([{"a": "x"}]), "struct", code=2),

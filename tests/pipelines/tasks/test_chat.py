@@ -186,7 +186,7 @@ def test_what_is_trained_on(tokenizers):
     assert said(style, tokenizer, [weighted]) == (["d<|im_end|>"], {})
 
 
-# As in templates of models that take images: each part trimmed, marks for what is no text.
+# As in templates of models that take images: each part trimmed, marks for what is not text.
 _OF_PARTS = (
     "{% for m in messages %}<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}"
     "{% generation %}CONTENT<|im_end|>{% endgeneration %}{% else %}CONTENT<|im_end|>{% endif %}"

@@ -112,7 +112,7 @@ def test_the_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
 
 @pytest.mark.slow
 def test_the_format_and_the_filter_make_a_set(checkout, tokenizer_path, tmp_path):
-    texts = [b"One document\nof two lines.", b"Buy now!", b"", b"\xff is no UTF-8", b"The last."]
+    texts = [b"One document\nof two lines.", b"Buy now!", b"", b"\xff is not UTF-8", b"The last."]
     (tmp_path / "in.eot.gz").write_bytes(gzip.compress(b"\n<|endoftext|>\n".join(texts)))
     output = tmp_path / "set"
     flags = [f"--input={tmp_path}/*", f"--tokenizer={tokenizer_path}", f"--output={output}"]

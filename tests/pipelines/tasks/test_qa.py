@@ -77,7 +77,7 @@ def test_a_training_row_by_hand():
 
 
 def test_every_window_that_holds_the_answer_is_a_row():
-    # Questions of another id are others, and equal ones are not.
+    # Questions of a different id are others, and equal ones are not.
     shard, _ = shard_and_rows([LONG, LONG, (*LONG[:3], "another id")])
     assert (shard.statistics.documents, shard.statistics.dropped["duplicates"]) == (2, 1)
     shard, rows = shard_and_rows([LONG])

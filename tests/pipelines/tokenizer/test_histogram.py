@@ -1,4 +1,4 @@
-"""histogram.parquet: what it holds, what is no histogram, and training from one."""
+"""histogram.parquet: what it holds, what is not a histogram, and training from one."""
 
 import json
 import subprocess

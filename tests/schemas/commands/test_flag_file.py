@@ -130,7 +130,7 @@ def test_the_command_line_wins(read, typed, changes):
         ("max-length: 64\n", [], {"max_length": 64}),
         ("train: {max_length: 64}\nother: {depth: 3}\n", [], {"max_length": 64}),
         ("train:\nother: {depth: 3}\n", ["--rate=1"], {"rate": 1.0}),
-        # A file whose only value is a mapping is no file of parts if that is a flag.
+        # A file whose only value is a mapping is not a file of parts if that is a flag.
         ("splits: {train: 1}\n", [], {"splits": "train:1"}),
         (
             "other: &other {rate: 1, max_length: 64}\ntrain:\n  <<: *other\n  rate: 2\n",

@@ -128,7 +128,7 @@ def test_a_retry_is_reported_with_its_reason(s3_store, monkeypatch, capsys):
 def test_a_checksum_that_is_none_of_the_content_is_followed_by_a_comparison(
     store, tmp_path, monkeypatch
 ):
-    """As of s3:// with encryption, whose ETag is no MD5."""
+    """As of s3:// with encryption, whose ETag is not an MD5."""
     monkeypatch.setattr(stores, "_checksum", lambda *_, **__: "other")
     content = "download/.*d/x" if store.scheme == "gs" else "d/x"
     store.proxy.corrupt("GET", content, at=10)

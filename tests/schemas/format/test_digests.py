@@ -28,9 +28,12 @@ def test_digests_are_found_with_zeros_at_their_ends():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("\n0123\n", "--forget={}, line 2: '0123' is no digest of 32 hexadecimal digits: correct"),
-        ("g" * 32, f"--forget={{}}, line 1: '{'g' * 32}' is no digest of 32"),
-        (f"{LOW} {LOW}", f"--forget={{}}, line 1: '{f'{LOW} {LOW}'[:60]}…' is no digest of 32"),
+        (
+            "\n0123\n",
+            "--forget={}, line 2: '0123' is not a digest of 32 hexadecimal digits: correct",
+        ),
+        ("g" * 32, f"--forget={{}}, line 1: '{'g' * 32}' is not a digest of 32"),
+        (f"{LOW} {LOW}", f"--forget={{}}, line 1: '{f'{LOW} {LOW}'[:60]}…' is not a digest of 32"),
         ("# none\n", "--forget={} has no digest: give one in each line"),
     ],
 )

@@ -102,7 +102,7 @@ def test_differences_name_each_field_and_both_values():
         "x: stored 1, requested nothing",
         "and 3 more settings",
     ]
-    # A tuple comes back from JSON as a list, which is no difference.
+    # A tuple comes back from JSON as a list, which is not a difference.
     assert one.differences(Schema.from_dict(json.loads(to_json(one)), "schema.json")) == []
 
 

@@ -226,7 +226,7 @@ def test_rows_of_other_lengths_are_not_taken_for_ours(tmp_path):
     def write(*lengths: int) -> None:
         write_with_library(path, [np.zeros(length, np.uint8) for length in lengths])
 
-    write(40, 40, 20)  # the third is no whole row
+    write(40, 40, 20)  # the third is not a whole row
     with pytest.raises(DataError, match="not a complete .* uncompressed rows of 40 b"):
         open_rows(str(path), 40)
     write(40, 39, 41, 40)  # as many bytes in all, and the first and last are right

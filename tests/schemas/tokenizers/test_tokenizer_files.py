@@ -65,7 +65,7 @@ def _typed(content: str, **flags: bool) -> dict[str, Any]:
 
 
 NEW = {"<|im_start|>": SIZE, "<|im_end|>": SIZE + 1, "<tool>": SIZE + 2}
-# Ids of NEW, with flags; one is no special token, and takes the space before it along.
+# Ids of NEW, with flags; one is not a special token, and takes the space before it along.
 DECODER = {
     str(SIZE): _token("<|im_start|>"),
     str(SIZE + 1): _token("<|im_end|>", rstrip=True),

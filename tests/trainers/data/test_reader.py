@@ -33,7 +33,7 @@ def small_set(request, tmp_path_factory):
 
 @pytest.fixture(params=["dataset", "mixture"])
 def reader(request, small_set, tmp_path, monkeypatch):
-    """The set of 40 rows, or a mixture of it and 7 of another encoding; few batches a read."""
+    """The set of 40 rows, or a mixture of it and 7 of a different encoding; few batches a read."""
     monkeypatch.setattr("textmill.trainers.data.batches._BYTES_PER_READ", 2000)
     if request.param == "dataset":
         return ShardSet(small_set[0])

@@ -38,7 +38,7 @@ def test_the_place_of_every_row(rows, seed):
 
 
 def test_pinned_order():
-    """Another order would make a resumed run read other rows: it may never change."""
+    """A different order would make a resumed run read other rows: it may never change."""
     epochs, rows = epoch_and_row(np.arange(14), rows=7, seed=3)
     assert epochs.tolist() == [0] * 7 + [1] * 7
     assert rows.tolist() == [3, 4, 0, 5, 2, 6, 1, 4, 1, 6, 5, 2, 3, 0]

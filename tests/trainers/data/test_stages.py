@@ -63,9 +63,12 @@ def test_what_is_written_is_read_again(shares):
         ("0:web=1;50%:web=1;20%:code=1", "a stage at 20% follows one at 50%: starts must ascend"),
         ("0:web=1;2B:web=1;900M:code=1", "a stage at 900M follows one at 2B: starts must ascend"),
         ("0:web=1;0%:code=1", "a stage at 0% follows one at 0: starts must ascend"),
-        ("0:web=1;soon:web=1", "'soon' is no start of a stage; give a step, 90% or 10B (tokens)"),
-        ("0:web=1;-5:web=1", "'-5' is no start of a stage"),
-        ("0:web=1;1e5:web=1", "'1e5' is no start of a stage"),
+        (
+            "0:web=1;soon:web=1",
+            "'soon' is not a start of a stage; give a step, 90% or 10B (tokens)",
+        ),
+        ("0:web=1;-5:web=1", "'-5' is not a start of a stage"),
+        ("0:web=1;1e5:web=1", "'1e5' is not a start of a stage"),
         ("0:web=1;2.5:web=1", "'2.5' is not a whole number of steps"),
     ],
 )

@@ -13,7 +13,7 @@ SIZES = {"shards": SHARDS, "piece_rows": st.integers(1, 9), "window_pieces": st.
 
 
 def test_pinned_order():
-    """Another order would make a resumed run read other rows: it may never change."""
+    """A different order would make a resumed run read other rows: it may never change."""
     order = WindowOrder([5, 3], piece_rows=2, window_pieces=2)
     assert order.first_P.tolist() == [0, 2, 4, 5, 7] and order.rows_P.tolist() == [2, 2, 1, 2, 1]
     assert order.shard_P.tolist() == [0, 0, 0, 1, 1]

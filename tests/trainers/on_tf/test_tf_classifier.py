@@ -156,7 +156,7 @@ def test_a_cluster_and_a_gpu_that_is_not_there_are_refused(shards, tmp_path, mon
     with pytest.raises(UsageError, match="TF_CONFIG names 3 workers, .* unset TF_CONFIG"):
         main(flags)
     monkeypatch.setenv("TF_CONFIG", "worker")
-    with pytest.raises(UsageError, match="TF_CONFIG=worker is no cluster .*: unset it"):
+    with pytest.raises(UsageError, match="TF_CONFIG=worker is not a cluster .*: unset it"):
         main(flags)
     alone = TfComputeFlags(device="cpu")
     for one in ({}, {"cluster": {"worker": ["a:1"]}}, {"cluster": {"chief": ["a:1"]}}):

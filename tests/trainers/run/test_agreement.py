@@ -33,7 +33,7 @@ def shards(tmp_path_factory):
 
 
 def with_other(flags: Any, name: str) -> Any:
-    """The flags with another value of one, whatever its type."""
+    """The flags with a different value of one, whatever its type."""
     changed = copy.deepcopy(flags)
     for field in fields(changed):
         group = getattr(changed, field.name)

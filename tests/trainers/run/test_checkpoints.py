@@ -111,7 +111,7 @@ def test_what_goes_in_comes_out(tmp_path):
 
 
 def test_the_newest_are_kept(tmp_path):
-    """Names that are no steps are left alone."""
+    """Names that are not steps are left alone."""
     others = ["-1", "3.damaged", "notes"]
     for name in others:
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
@@ -312,7 +312,7 @@ def test_without_a_whole_one_nothing_is_renamed(kept, tmp_path):
 
 @pytest.mark.parametrize("name", ["state.safetensors", "SHA256SUMS"])
 def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(kept, tmp_path, name):
-    """A disk that fails for a moment, or rights: it is no reason to do steps again."""
+    """A disk that fails for a moment, or rights: it is not a reason to do steps again."""
     file = tmp_path / "checkpoints" / "10" / name
     file.unlink()
     file.symlink_to("/proc/self/mem")  # its first byte cannot be read
@@ -323,7 +323,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(kept, tmp_path, 
 
 def test_a_checkpoint_is_whole_with_the_best_weights_up_to_its_step(kept, tmp_path):
     folder = tmp_path / "checkpoints"
-    (folder / "8" / ".nfs0001").touch()  # what a file system leaves is no damage
+    (folder / "8" / ".nfs0001").touch()  # what a file system leaves is not damage
     best = {step: tmp_path / "others" / str(step) for step in (1, 9, 11)}
     for path in best.values():
         shutil.copytree(folder / "8", path)

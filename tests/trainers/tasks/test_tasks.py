@@ -215,7 +215,7 @@ def test_classification(classes, tmp_path):
     broken = measure(task, [(rows_of([0], [1]), {"logits": np.array([[np.nan, 1.0]])})])
     assert math.isnan(broken["loss"]) and task.describe(broken) == "loss nan"
     task.write_files(tmp_path)
-    assert not list(tmp_path.glob("*.png")), "of logits that are no numbers there is no plot"
+    assert not list(tmp_path.glob("*.png")), "of logits that are not numbers there is no plot"
     logits = np.log([[3.0, 1.0], [1.0, 3.0], [1.0, 3.0], [9.0, 1.0]]).astype(np.float32)
     found = [
         (rows_of([0, 1], [1, 1]), {"logits": logits[:2]}),
