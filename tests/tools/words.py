@@ -24,7 +24,9 @@ _FILES = (
     r"(?:files?|json|manifests?|schemas?|datasets?|sets?|cards?|pages?|tables?|texts?|logs?|lines?"
     r"|plans?|rows?|shards?|corpus|corpora|flags?|headers?|names?|records?|clouds?)"
 )
-_KIND = "format|dataset|split|model|seed|stream|form"
+_KIND = (
+    "format|dataset|split|model|seed|stream|form|type|kind|shape|task|way|width|script|hash|sha256"
+)
 # Pattern, and what to write instead.
 RETIRED = {
     r"sidecars?": "metadata file",
@@ -80,6 +82,8 @@ RETIRED = {
     r"counts? [\w ]{1,30} nowhere": "does not count",
     r"always in one split": "in the same split",
     rf"(?:has|have|had|in|of|on|sees) another (?:number|size|order|version|{_KIND})": "a different",
+    r"(?:it|that|which|file|path|value) (?:is|are) no (?!longer|more|less|such|way)": "is not a",
+    r"raises as": "raises like",
     r"mill(?:ed|s)?|sub-blocks?|informed|unasked": "retired",
 }
 # How a sentence must not begin, and why.

@@ -81,7 +81,7 @@ def parse_groups(
 ) -> Group:
     """The flags of a command line; arguments as of `parse_known`.
 
-    Raises as `parse_flags`.
+    Raises like `parse_flags`.
     """
 
     def refuse(arguments: list[str], names: Iterable[str]) -> None:

@@ -97,7 +97,7 @@ class IpuProgram(Program):
         """Compiles the programs and detaches them.
 
         PopTorch compiles the module in its current mode, so `train` and `eval` come before. Raises
-        as `check_state`.
+        like `check_state`.
         """
         shape = (self._placement.call_rows, self._schema.max_length)
         tensors = self.put({"input_ids": np.zeros(shape, np.int32)})

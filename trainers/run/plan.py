@@ -91,7 +91,8 @@ def plan_run(
 def describe_run(flags: RunFlags, make_task: Callable[..., object]) -> None:
     """Prints the model, and how often a run reads each dataset; touches no device and no file.
 
-    Raises as `trainers.run.start.train` does before it compiles; the sums of files are not checked.
+    Raises like `trainers.run.start.train` does before it compiles; the sums of files are not
+    checked.
     """
     shards = replace(flags, data=replace(flags.data, verify=False)).open()
     plan, _ = plan_run(flags, shards, say)

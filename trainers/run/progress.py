@@ -45,7 +45,7 @@ class Progress:
         """Counts an evaluation; returns whether it is the best so far.
 
         The lowest loss is best, and the highest value of other metrics. If values are equal, the
-        lower loss is better. If losses are equal, too, the later step is kept, which is no
+        lower loss is better. If losses are equal, too, the later step is kept, which is not an
         improvement for --patience. NaN and a metric that the split does not define (AUC with one
         class) are never better. Without a metric none is best.
         """
