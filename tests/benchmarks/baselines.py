@@ -20,6 +20,7 @@ from tests.benchmarks.measure import CannotRun, run_command
 from tests.tools.places import ROOT
 
 Found = TypeVar("Found")
+PYTHONS = {"megatron": "3.12"}  # of those that this Python may be too old for
 
 
 def with_baselines(run: Callable[[str], Found], pins: str = "baselines") -> Callable[[], Found]:
@@ -59,7 +60,8 @@ def _interpreter(pins: str) -> str:
         if not (done.exists() and done.read_bytes() == pinned.read_bytes()):
             print(f"installing {pinned.name} into {folder} ...", flush=True)
             shutil.rmtree(folder, ignore_errors=True)
-            _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+            chosen = PYTHONS.get(pins, sys.executable)
+            _run([uv, "venv", "--quiet", "--python", chosen, str(folder)])
             _run([uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(pinned)])
             done.write_bytes(pinned.read_bytes())
     return str(python)
