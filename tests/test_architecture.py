@@ -527,7 +527,6 @@ COMMAND_LINES = {
     "trainers/models/hf_files.py": "a command line of hf",
     "trainers/on_poptorch/ranks.py": "a command line of torchrun",
     "trainers/use/use_flags.py": "looks for --help among arguments",
-    "trainers/use_model.py": "gives --help where there are no arguments",
 }
 _A_FLAG = re.compile(r"(?<![\w-])--[a-z]")
 _A_FLAGS_START = re.compile(r"(?<![\w-])--(no_)?$")

@@ -25,6 +25,7 @@ from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
 from tests.tools.report_picture import PICTURE
 from textmill.schemas.commands.textmill import COMMANDS as NAMES
+from textmill.schemas.commands.textmill import TRAINING
 
 README = ROOT / "README.md"
 PAGES = [
@@ -198,7 +199,7 @@ def test_commands_have_the_flags_that_are_shown(flags):
             elif module.startswith("tests."):
                 known = flags_of_program(module)
             else:
-                others = ("apache_beam", "pytest", "textmill")
+                others = ("apache_beam", "completion", "pytest", "textmill")
                 assert module.split(".")[0] in others, f"{page.name}: {module}"
                 continue
             assert shown <= known, f"{page.name}: {module} has no {sorted(shown - known)}"
@@ -308,7 +309,7 @@ def test_numbers_are_those_of_the_code():
 def test_the_readme_lists_every_extra_and_every_trainer():
     text = README.read_text(encoding="utf-8")
     extras = re.findall(r"'(\w+)':", setup_keyword("extras_require"))
-    trainers = [entry.split(".")[1] for entry in ENTRIES if entry.startswith("trainers.")]
+    trainers = [entry.split(".")[1] for entry in TRAINING]
     assert [name for name in extras if f"`{name}`" not in text] == []
     assert [name for name in trainers if name not in text] == []
 

@@ -47,7 +47,7 @@ COMMANDS = [
         *("flax-clm", "--shards=shards", "--output=run", "--layers=1", "--hidden_size=16"),
         *("--heads=2", "--intermediate_size=32", "--steps=2", "--batch_size=2"),
     ],
-    ["use-model", "run", "--export=weights"],
+    ["export-model", "run", "--output=weights"],
     ["tf-classifier", "--help"],
     ["demo", "--help"],
 ]

@@ -771,7 +771,7 @@ class Run(Output):
         checkpoint: _Text | int = ...,
         batch_size: int = ...,
         precision: Literal["auto", "float32", "bfloat16"] = ...,
-        predictions: _Text | None = ...,
+        output: _Text | None = ...,
         **settings: Any,
     ) -> list[Prediction]: ...
-    def export(self, directory: _Text, *, checkpoint: _Text | int = ...) -> str: ...
+    def export(self, output: _Text, *, checkpoint: _Text | int = ...) -> str: ...

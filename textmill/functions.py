@@ -11,17 +11,13 @@ from typing import Any, Iterable, TypeVar, Union
 
 from textmill.keywords import Keywords
 from textmill.results import Corpus, Dataset, Output, QualityModel, Run, Tokenizer
-from textmill.schemas.commands.textmill import ABOUT
+from textmill.schemas.commands.textmill import TRAINING
 from textmill.schemas.errors import UsageError, as_keywords
 from textmill.tasks import Task
 
 T = TypeVar("T", bound=Output)
 Path = Union[str, "os.PathLike[str]"]
-TRAINERS = [
-    module.rpartition(".")[2]
-    for module in ABOUT
-    if module.startswith("trainers.") and module not in ("trainers.trace", "trainers.use_model")
-]
+TRAINERS = [module.rpartition(".")[2] for module in TRAINING]
 
 
 def build_corpus(**settings: Any) -> Corpus:

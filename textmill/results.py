@@ -243,13 +243,13 @@ class Run(Output):
 
         Args:
           text: the beginning.
-          **settings: flags of `textmill use-model --generate`, such as temperature=0.8,
+          **settings: flags of `textmill generate`, such as temperature=0.8,
             max_new_tokens=64, samples=3, checkpoint="best".
 
         Returns:
           The text and its continuation; a list of them if `samples` is given.
         """
-        return self._write({"generate": text, **settings})
+        return self._write("generate", {"text": text, **settings})
 
     @overload
     def chat(self, message: str, *, samples: int, **settings: Any) -> list[str]: ...
@@ -259,13 +259,13 @@ class Run(Output):
 
     def chat(self, message: str, **settings: Any) -> str | list[str]:
         """Answers a message with the model of a run on conversations; settings as of `generate`."""
-        return self._write({"chat": message, **settings})
+        return self._write("chat", {"message": message, **settings})
 
     def evaluate(self, **settings: Any) -> dict[str, float] | list[dict[str, float]]:
         """Evaluates the model on a split; plots and predictions go to RUN/evaluation.
 
         Args:
-          **settings: flags of `textmill use-model --evaluate`, such as shards=data (default: the
+          **settings: flags of `textmill evaluate`, such as shards=data (default: the
             dataset of the run), validation_split="test", checkpoint="last".
 
         Returns:
@@ -281,7 +281,7 @@ class Run(Output):
             found = evaluate_model(model, line, line.say)
             return [{"step": int(one.checkpoint), **one.metrics} for one in found]
 
-        rows = self._use({"evaluate": True, **settings}, work)
+        rows = self._use("evaluate", settings, work)
         return rows if settings.get("checkpoint") == "all" else rows[0]
 
     def predict(
@@ -291,8 +291,8 @@ class Run(Output):
 
         Args:
           texts: a list of them, of two each if the model classifies pairs; or a file as of
-            `textmill use-model --predict`.
-          **settings: flags of `textmill use-model --predict`, such as checkpoint="last".
+            `textmill predict`.
+          **settings: flags of `textmill predict`, such as checkpoint="last".
 
         Returns:
           The label and the probability of each.
@@ -307,56 +307,57 @@ class Run(Output):
             )
 
             found = list(label_texts(model, source))
-            if model.use.predictions is not None:
-                write_predictions(found, model.use.predictions)
+            if model.use.output is not None:
+                write_predictions(found, model.use.output)
             return found
 
-        return self._use({"predict": source, **settings} if is_file else settings, work)
+        return self._use("predict", {"input": source, **settings} if is_file else settings, work)
 
-    def export(self, directory: str | os.PathLike[str], **settings: Any) -> str:
+    def export(self, output: str | os.PathLike[str], **settings: Any) -> str:
         """Writes the weights as a directory for transformers; returns its path.
 
         Args:
-          directory: must not exist yet.
-          **settings: checkpoint="last" and so on.
+          output: the directory, which must not exist yet.
+          **settings: flags of `textmill export-model`, such as checkpoint="last".
         """
-        path = os.fspath(directory)
+        path = os.fspath(output)
 
         def work(model: OpenModel) -> str:
             from textmill.trainers.run.journal import ProgressLine  # see `evaluate`
-            from textmill.trainers.use.export_model import export_model
+            from textmill.trainers.use.model_export import export_model
 
-            export_model(model, path, ProgressLine().say)
+            export_model(model, ProgressLine().say)
             return path
 
-        return self._use({"export": path, **settings}, work)
+        return self._use("export_model", {"output": path, **settings}, work)
 
-    def _write(self, settings: dict[str, Any]) -> Any:
+    def _write(self, verb: str, settings: dict[str, Any]) -> Any:
         def work(model: OpenModel) -> list[str]:
             from textmill.trainers.use.write_texts import write_texts  # see `evaluate`
 
             return write_texts(model)
 
-        texts = self._use(settings, work)
+        texts = self._use(verb, settings, work)
         return texts if "samples" in settings else texts[0]
 
-    def _use(self, settings: dict[str, Any], work: Callable[[OpenModel], T]) -> T:
-        """The result of some work with the model, opened with these flags of use_model."""
+    def _use(self, name: str, settings: dict[str, Any], work: Callable[[OpenModel], T]) -> T:
+        """The result of some work with the model, opened with these flags of a command."""
         trainer = self.settings["trainer"]
 
         def options() -> tuple[type]:
-            from textmill.trainers.use.use_flags import groups_of, import_trainer  # see `evaluate`
+            from textmill.trainers.use.use_flags import import_trainer, options_of  # see `evaluate`
+            from textmill.trainers.use.verbs import VERBS
 
-            found = import_trainer(trainer)
-            return (groups_of(found.flags(), writes=found.continue_text is not None),)
+            return (options_of(VERBS[name], import_trainer(trainer).flags()),)
 
-        keywords = Keywords("use_model", options, trainer.partition("_")[0])
+        keywords = Keywords(name, options, trainer.partition("_")[0])
 
         def use() -> T:
             from textmill.trainers.use.open_model import open_model  # see `evaluate`
+            from textmill.trainers.use.verbs import VERBS
 
             argv, given = keywords.given(settings)
-            with open_model([self.directory, *argv], given) as model:
+            with open_model([self.directory, *argv], VERBS[name], given) as model:
                 return work(model)
 
         return keywords.call(use)

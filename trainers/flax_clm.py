@@ -1,7 +1,7 @@
 """Entry: trains a causal language model (GPT-2, Llama and others) on a dataset, in Flax NNX.
 
     python -m trainers.flax_clm --shards=DIR --output=RUN --model=small --steps=1000
-    python -m trainers.use_model RUN --generate="Once upon a time"
+    python -m trainers.generate RUN "Once upon a time"
 
 `--help=all` lists every flag.
 """

@@ -1,7 +1,7 @@
 """Entry: trains an encoder as a classifier on Graphcore IPUs, or in plain PyTorch.
 
     python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
-    python -m trainers.use_model RUN --predict=FILE.jsonl
+    python -m trainers.predict RUN --input=FILE.jsonl
 
 `--help=all` lists every flag. Python 3.8 syntax, and PyTorch 2.0 as PopTorch 3.4 needs it.
 """

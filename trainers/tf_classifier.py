@@ -1,7 +1,7 @@
 """Entry: trains BERT, RoBERTa or ELECTRA as a classifier on a dataset, in TensorFlow.
 
     python -m trainers.tf_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=3
-    python -m trainers.use_model RUN --predict=FILE.jsonl
+    python -m trainers.predict RUN --input=FILE.jsonl
 
 `--help=all` lists every flag. Python 3.8 syntax.
 """

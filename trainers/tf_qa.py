@@ -1,7 +1,7 @@
 """Entry: trains GPT-2 to answer questions, in TensorFlow.
 
     python -m trainers.tf_qa --shards=DIR --output=RUN --init_from=DIR --epochs=2
-    python -m trainers.use_model RUN --evaluate --checkpoint=all
+    python -m trainers.evaluate RUN --checkpoint=all
 
 `--help=all` lists every flag. Python 3.8 syntax.
 """

@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
             *(*(QUICK if options.quick else FULL), f"--export={work / 'model'}"),
         ]
     )
-    run(["trainers.use_model", str(work / "run"), f"--predict={write_samples(work, test)}"])
+    run(["trainers.predict", str(work / "run"), f"--input={write_samples(work, test)}"])
     accuracy = accuracy_in_transformers(work / "model", work / "shards")
     print(
         f"\naccuracy in transformers: {accuracy:.2%}, {read_accuracy(work / 'run'):.2%} in the run"

@@ -74,9 +74,9 @@ def commands(text: Path | str, work: Path, prompt: str, quick: bool) -> list[lis
             *(QUICK if quick else FULL),
             *("--learning_rate=3e-3", "--evaluate_every=500", "--resume", f"--export={model}"),
         ],
-        ["trainers.use_model", str(model), "--evaluate", f"--shards={shards}"],
+        ["trainers.evaluate", str(model), f"--shards={shards}"],
         [
-            *("trainers.use_model", str(model), f"--generate={prompt}", "--max_new_tokens=60"),
+            *("trainers.generate", str(model), prompt, "--max_new_tokens=60"),
             *("--temperature=0.7", "--top_p=0.9", "--samples=2", "--seed=1"),
         ],
     ]

@@ -3,6 +3,7 @@
     --help          the flags that most runs need, and the names of the groups
     --help=all      every flag
     --help=GROUP    the flags of one group
+    --help=flags    each flag as it is typed, for scripts
 
 Flags are fields of dataclasses, and groups are dataclasses in them. The text of a flag is the
 string under its field; the first screen shows its first sentence. Help adds the default, unless the
@@ -39,8 +40,8 @@ _OF_WORDS = "--input", "--shards"  # the flag that a word without one most likel
 _VALUES = {
     **dict.fromkeys(("output", "shards", "export", "export_saved_model"), "DIR"),
     "init_from": "DIR|NAME",
-    **dict.fromkeys(("predict", "predictions", "report"), "FILE"),
-    **dict.fromkeys(("chat", "generate", "search"), "TEXT"),
+    "report": "FILE",
+    "search": "TEXT",
 }
 
 
@@ -218,7 +219,7 @@ def describe_unknown(argument: str, names: list[str], remedy: str) -> str:
             f"write {as_typed(f'{flag}={argument}')}; for several, repeat the flag or put a "
             f"pattern in quotes ({as_typed(flag)}='texts/*.txt')"
             if flag
-            else "a flag takes one value"
+            else "a flag takes one value; a text of several words needs quotes"
         )
     near = difflib.get_close_matches(argument.partition("=")[0], names, 1)
     unknown = f"{either('unknown flag', 'unknown keyword')} {as_typed(argument)}"
@@ -229,13 +230,16 @@ def help_lines(request: str, page: Help, flags: list[Flag]) -> Iterator[str]:
     """The lines of a help.
 
     Args:
-      request: "" for the first screen, all, or the name of a group.
+      request: "" for the first screen, all, the name of a group, or flags.
       page: what help shows besides flags.
       flags: all flags of the command.
 
     Raises:
       UsageError: there is no such group.
     """
+    if request == "flags":
+        yield from (flag.typed for flag in flags)
+        return
     groups = _groups_of(page, flags)
     names = {title.partition(":")[0].lower().replace(" ", "-"): title for title in groups}
     if request not in ("", "all", *names):

@@ -65,6 +65,11 @@ def takes_list(field: dataclasses.Field[Any]) -> bool:
     return any((getattr(hint, "metavar", None) or "").endswith(",...") for hint in hints)
 
 
+def is_positional(field: dataclasses.Field[Any]) -> bool:
+    """Whether a value stands without the name of a flag: RUN."""
+    return "Positional" in map(str, getattr(field.type, "__metadata__", ()))
+
+
 def is_switch(field: dataclasses.Field[Any]) -> bool:
     """Whether a flag has no value: --resume, --no_resume."""
     return kind_of(field.type) is bool
@@ -124,6 +129,7 @@ def _parse(
     show_help(argv, page, options, **stand_ins)
     report_parse_errors(argv, options, **stand_ins)
     own, prog = fields_of(options, *stand_ins.values()), command_name(page.module)
+    flags = [name for name, field in own.items() if not is_positional(field)]
 
     def refuse(arguments: list[str], names: Iterable[str]) -> None:
         remedy = see_help(page.module, f"{prog} --help shows the flags")
@@ -132,7 +138,7 @@ def _parse(
     check: Check = check_others or refuse
     others: list[str] = []
     for name in [name for name in given if name not in own]:
-        others += _other_arguments(name, given[name], lambda words: check(words, own))
+        others += _other_arguments(name, given[name], lambda words: check(words, flags))
     values = {name: _take(own[name], one) for name, one in given.items() if name in own}
     default = {"default": _filled(options, options, values, stand_ins)} if values else {}
     try:
@@ -152,7 +158,7 @@ def _parse(
         raise
     made, unknown = (result, []) if check_others is None else result
     if unknown:
-        check(unknown, own)
+        check(unknown, flags)
     return made, [*others, *unknown]
 
 

@@ -94,9 +94,8 @@ def main(options: Options) -> None:
     )
     print(f"training took {time.perf_counter() - began:.0f} s", flush=True)
     run(
-        "trainers.use_model",
+        "trainers.evaluate",
         paths["run"],
-        "--evaluate",
         "--checkpoint=all",
         f"--shards={paths['scored']}",
     )

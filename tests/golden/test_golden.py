@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from tests.golden.outputs import KEPT, SUMS, TRAIN, sums_of, write_outputs
 from textmill.pipelines import build_shards, verify
-from textmill.trainers import flax_clm, use_model
+from textmill.trainers import evaluate, flax_clm
 from textmill.trainers.data.shard_set import ShardSet
 
 CHANGED = """The bytes of these files have changed. If this is on purpose, raise the version of the
@@ -64,7 +64,7 @@ def test_a_run_of_before_resumes_and_leads_to_the_same_weights(tmp_path):
 
 def test_the_checkpoint_of_before_has_its_loss(tmp_path, capsys):
     shutil.copytree(KEPT / "run", tmp_path / "run")  # an evaluation is written into its run
-    use_model.main([str(tmp_path / "run"), "--evaluate", f"--shards={KEPT / 'clm'}"])
+    evaluate.main([str(tmp_path / "run"), f"--shards={KEPT / 'clm'}"])
     loss = _evaluation(KEPT / "run")["loss"]
     assert f"loss {loss:.3f}" in capsys.readouterr().out
 

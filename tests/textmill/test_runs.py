@@ -158,22 +158,24 @@ def test_only_some_models_label_or_write(trained):
         file = Path(trained.data).parent / "texts.txt"
         file.write_text("w6 w7\nw5\n")
         written = file.with_suffix(".tsv")
-        assert run.predict(file, checkpoint="last", predictions=written) == found
+        assert run.predict(file, checkpoint="last", output=written) == found
         due = [f"{each.label}\t{each.probability:.6f}" for each in found]
         assert written.read_text().splitlines() == due
-        with pytest.raises(tm.UsageError, match=r"^predict: text 2 is \('a', 'b'\): give a text$"):
+        with pytest.raises(tm.UsageError, match=r"^texts: text 2 is \('a', 'b'\): give a text$"):
             run.predict(["a", ("a", "b")])
     else:
-        with pytest.raises(tm.UsageError, match="^predict: only classifiers label texts"):
+        with pytest.raises(tm.UsageError, match="^texts: only classifiers label texts"):
             run.predict(["w6"])
     if trained.case.trainer == "flax_clm":
         assert run.generate("w7", max_new_tokens=2).startswith("w7 ")
         texts = run.generate("w7", samples=2, temperature=1.0, max_new_tokens=2)
         assert [text.startswith("w7") for text in texts] == [True, True]
-        with pytest.raises(tm.UsageError, match="^chat: .* has no chat template"):
+        with pytest.raises(tm.UsageError, match=" has no chat template"):
             run.chat("w7")
     else:
-        with pytest.raises(tm.UsageError, match="^unknown keyword generate=w7"):
+        with pytest.raises(
+            tm.UsageError, match=f"models of trainers.{trained.case.trainer} write no texts"
+        ):
             run.generate("w7")
 
 
@@ -181,7 +183,7 @@ def test_a_model_is_exported(trained, tmp_path):
     directory = trained.run.export(tmp_path / "out", checkpoint=3)
     names = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert names <= {*os.listdir(directory)}
-    with pytest.raises(tm.UsageError, match="^export=.*out exists already"):
+    with pytest.raises(tm.UsageError, match="^output=.*out exists already"):
         trained.run.export(tmp_path / "out")
 
 
@@ -198,7 +200,7 @@ def test_a_model_is_exported(trained, tmp_path):
         ),
         ("evaluate", {"verify": "yes"}, "^verify=yes: give True or False"),
         ("predict", {"texts": ["w6"], "checkpoint": "all"}, "^checkpoint=all works with evaluate"),
-        ("export", {"directory": "gs://a/b"}, "^export=gs://a/b: give a directory on this machine"),
+        ("export", {"output": "gs://a/b"}, "^output=gs://a/b: give a directory on this machine"),
     ],
     ids=str,
 )

@@ -18,7 +18,8 @@ from textmill.schemas.commands.options import fields_of, takes_list
 from textmill.schemas.commands.values import rule_of
 from textmill.tasks import Task
 from textmill.trainers.flax_clm import FlaxClmFlags
-from textmill.trainers.use.use_flags import groups_of
+from textmill.trainers.use.use_flags import options_of
+from textmill.trainers.use.verbs import VERBS
 
 PATH = ROOT / "textmill" / "__init__.pyi"
 _TOP = """# Written by `python -m tests.tools.api_stub` from the flags of the commands.
@@ -51,7 +52,7 @@ _WRITES = ("max_new_tokens", "temperature", "top_k", "top_p", "precision", "seed
 _CHECKPOINT = "checkpoint: _Text | int = ..."
 _READS = ("shards", "validation_split", "evaluation_rows", "verify", "follow_links", "cache_dir")
 _READS += ("cache_gigabytes", "batch_size", "precision", "report")
-# Methods of a run: parameters, result, and flags of use_model that are keywords.
+# Methods of a run: parameters, result, and flags of their commands that are keywords.
 _VERBS = [
     *(
         (verb, f"{first}: str, *{more}, {_CHECKPOINT}", result, _WRITES)
@@ -64,9 +65,9 @@ _VERBS = [
         "predict",
         f"texts: _Text | Sequence[str | Sequence[str]], *, {_CHECKPOINT}",
         "list[Prediction]",
-        ("batch_size", "precision", "predictions"),
+        ("batch_size", "precision", "output"),
     ),
-    ("export", f"directory: _Text, *, {_CHECKPOINT}", "str", ()),
+    ("export", f"output: _Text, *, {_CHECKPOINT}", "str", ()),
 ]
 
 
@@ -116,13 +117,13 @@ def write_stub() -> str:
 
 
 def _run_class(places: dict[str, str]) -> str:
-    """The class of a run, whose methods have the flags of use_model as keywords."""
+    """The class of a run, whose methods have flags of commands as keywords."""
     lines = [f'class Run(Output):\n    """{Run.__doc__}"""', "    settings: dict[str, Any]"]
     lines.append("    def metrics(self) -> list[dict[str, Any]]: ...")
-    kind = groups_of(FlaxClmFlags(), writes=True)
-    fields = fields_of(kind)
     verbs = [verb for verb, *_ in _VERBS]
     for verb, parameters, result, names in _VERBS:
+        command = VERBS["export_model" if verb == "export" else verb]
+        fields = fields_of(options_of(command, FlaxClmFlags()))
         own = (f"{name}: {_hint(fields[name], places)} = ..." for name in names)
         overload = "    @overload\n" * (verbs.count(verb) > 1)
         more = "" if verb == "export" else ", **settings: Any"  # of the trainer

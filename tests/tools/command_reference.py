@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import NamedTuple
 from unittest import mock
 
-from tests.tools.help_pages import ENTRIES
 from tests.tools.places import ROOT
 from textmill.pipelines.tasks.task import task_class
+from textmill.schemas.commands.completion import INSTALL
 from textmill.schemas.commands.help import Flag, Help, _groups_of, flags_of
-from textmill.schemas.commands.textmill import ABOUT
+from textmill.schemas.commands.textmill import GROUPS
 from textmill.schemas.format.features import TASKS
 
 PAGE = ROOT / "docs/commands.md"
@@ -27,6 +27,15 @@ pipelines.build_corpus`, and so for each command. Flags may stand in a
 [file](inputs.md#flags-from-a-file) (`--config`), and most are [keywords in Python](python.md).
 `build_corpus`, `train_tokenizer` and `build_shards` also take flags of Apache Beam, such as
 `--runner`.
+"""
+
+
+_COMPLETION = """## Completion in shells
+
+`textmill completion bash|zsh|fish` prints a script that completes commands, flags, their choices
+and files. New shells load it from these places (zsh, if `fpath` has `~/.zfunc` before `compinit`).
+The script lists the flags of this version, so that TAB starts no Python: write it again after an
+upgrade.
 """
 
 
@@ -116,12 +125,14 @@ def _names(flags: set[str]) -> set[str]:
 def reference() -> str:
     """The page."""
     lines = _INTRODUCTION.splitlines()
-    lines += ["", "| command | what it does |", "|---|---|"]
-    entries = [module for module in ABOUT if module in ENTRIES]
-    for entry in entries:
-        name = entry.partition(".")[2]
-        lines.append(f"| [{name}](#{name}) | {ABOUT[entry]} |")
-    lines.append("")
+    for title, group in GROUPS.items():
+        lines += ["", f"| {title} | what it does |", "|---|---|"]
+        for entry, about in group.items():
+            name = entry.partition(".")[2]
+            lines.append(f"| [{name}](#{name}) | {about} |")
+    lines += ["", *_COMPLETION.splitlines()]
+    lines += ["", "```", *INSTALL.values(), "```", ""]
+    entries = [module for group in GROUPS.values() for module in group]
     shared = shown_by(_SHARED)
     for entry in entries:
         lines += section(entry, shared)

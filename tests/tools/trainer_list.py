@@ -37,7 +37,7 @@ class ListedTrainer:
         questions, for tf_qa) by `train` and `validation`, and `vocab_size` and `max_length`.
       device: flags that keep it on the CPU, in training and in use.
       evaluation_files: what people look at, written by each evaluation.
-      predicts: whether it has --predict.
+      predicts: whether `predict` takes its models.
       exports: flags besides --export that write a directory.
     """
 

@@ -19,7 +19,7 @@ Group = TypeVar("Group")
 # Flags on the first screen of --help.
 _COMMON = """shards output steps epochs model family init_from learning_rate batch_size precision
 resume evaluate_every checkpoint_every masking best_metric"""
-_NOTE = "trainers.use_model evaluates, exports and applies the trained model."
+_NOTE = "evaluate, generate, chat, predict and export_model use the trained model."
 # How transformers spells a flag -> how it is spelled here; both are accepted.
 _SPELLINGS = {
     "adam_beta1": "beta1",
@@ -36,7 +36,7 @@ _SPELLINGS = {
 _IN_SEVERAL = "flax_mlm and flax_clm train in several processes, others run in one: leave it out"
 # Flags of other commands -> why this one has none.
 _ELSEWHERE = {
-    "checkpoint": "to use one, give it to trainers.use_model, as in use_model RUN {}",
+    "checkpoint": "to use one, give it to evaluate, generate or another use of the run, as {}",
     "max_length": "rows are as long as the dataset's; build another with build_shards {}",
     "tokenizer": "the dataset has its own tokenizer; build another with build_shards {}",
     "vocab_size": "it is that of the dataset's tokenizer; leave the flag out",

@@ -104,7 +104,7 @@ class TfComputeFlags(ComputeFlags):
 
     export_saved_model: Optional[str] = None
     """At the end, write the weights as a TensorFlow SavedModel. These are the best weights with
-    --best_metric, else the last. trainers.use_model exports others later."""
+    --best_metric, else the last. trainers.export_model exports others later."""
     device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     """Kind of device. auto takes a TPU if there is one, else all GPUs, else the CPU."""
     cpu_devices: int = 1

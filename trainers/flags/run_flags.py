@@ -419,7 +419,7 @@ class FileFlags:
     on the Hugging Face Hub."""
     export: Optional[str] = None
     """At the end, write the weights as a directory for transformers. These are the best weights
-    with --best_metric, else the last. trainers.use_model exports others later."""
+    with --best_metric, else the last. trainers.export_model exports others later."""
     log_to: str = ""
     """Also log metrics to tensorboard, wandb, or both as tensorboard,wandb. Default:
     only metrics.jsonl."""

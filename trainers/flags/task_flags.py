@@ -50,18 +50,9 @@ class GenerationFlags:
     """Draw from the likeliest tokens whose probabilities sum to P."""
     samples: int = 1
     """Number of texts to draw, in one batch, with --seed."""
-    generate: Optional[str] = None
-    """Text to continue."""
-    chat: Optional[str] = None
-    """Message of a user to answer, in the chat template of the training dataset, or of exported or
-    published weights."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
-        if self.generate is not None and self.chat is not None:
-            raise UsageError(
-                f"{flag('generate', self.generate)} {flag('chat', self.chat)}: give one of them"
-            )
         at_least(self, 1, "samples", "max_new_tokens")
         if not (self.temperature == 0 or self.temperature >= 1e-30):  # float32 logits are divided
             raise UsageError(

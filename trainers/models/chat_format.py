@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping
 
-from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.errors import UsageError, either
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.tokenizers.chat_template import ChatTemplate, TemplateFailed, read_arguments
 from textmill.schemas.tokenizers.tokenizer_json import (
@@ -34,7 +34,9 @@ class ChatFormat:
         try:
             return self._compiled().render([{"role": "user", "content": message}], prompt=True)
         except TemplateFailed as error:
-            raise UsageError(f"{flag('chat', message)}: the template fails: {error}") from error
+            raise UsageError(
+                f"{either('MESSAGE', 'message')}: the template fails: {error}"
+            ) from error
 
     def end_ids(self, tokenizer: Any, special_ids: tuple[int, ...]) -> tuple[int, ...]:
         """The id that ends an answer; () if several tokens do, or the template fails."""

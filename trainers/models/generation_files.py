@@ -1,6 +1,6 @@
 """How a decoder's texts begin and end, in the files that `transformers` generates with.
 
-    tokenizer.json            puts the ids before a prompt that `use_model --generate` puts there
+    tokenizer.json            puts the ids before a prompt that `generate` puts there
     generation_config.json    {"eos_token_id": [2, 6], ...}: each of these ids ends a text
 
 Python 3.8 syntax.

@@ -194,17 +194,19 @@ def write_directory(
     tokenizer_json: bytes | None = None,
     tokenizer_config: Mapping[str, Any] | None = None,
     generation: Mapping[str, Any] | None = None,
+    *,
+    field: str = "export",
 ) -> None:
     """Writes a directory for `from_pretrained` of transformers, atomically.
 
     `tensors` has no tied tensor; `tokenizer_config` is the result of `tokenizer_settings`,
-    `generation` that of `generation_settings`.
+    `generation` that of `generation_settings`. Errors name the flag `field`.
 
     Raises:
       UsageError: the path exists already.
       DataError: it cannot be written.
     """
-    refuse_existing(path)
+    refuse_existing(path, field=field)
     path = os.path.abspath(path)
     files = {CONFIG: to_json(config), "tokenizer.json": tokenizer_json}
     files["tokenizer_config.json"] = tokenizer_config and to_json(tokenizer_config)
@@ -225,6 +227,5 @@ def write_directory(
             os.rename(str(whole), path)
     except (OSError, SafetensorError) as error:  # save_file raises the latter if the disk is full
         raise DataError(
-            f"{flag('export', path)} cannot be written: {error}; free some space, or give another "
-            "path"
+            f"{flag(field, path)} cannot be written: {error}; free some space, or give another path"
         ) from error

@@ -31,8 +31,10 @@ from textmill.trainers.run.trained import Trained
 WIDTH = 16  # prompts are padded to a multiple of this, so that few lengths are compiled
 
 
-def write_texts(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> list[str]:
-    """The text of --generate with each continuation, or the answers to --chat.
+def write_texts(
+    trained: Trained, run_flags: RunFlags, flags: GenerationFlags, text: str, *, is_message: bool
+) -> list[str]:
+    """The text with each continuation, or the answers to a message.
 
     Raises:
       UsageError: the model or the flags cannot continue the text.
@@ -44,23 +46,22 @@ def write_texts(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -
             "tokenizer.json there"
         )
     tokenizer = open_tokenizer(trained.tokenizer_json)
-    if flags.chat is None:
-        start = trained.prefix_ids
+    if not is_message:
+        start, end = trained.prefix_ids, ""
         prefix = leading_ids(tokenizer) if start is None else list(start)
-        text, end = flags.generate or "", ""
     elif trained.chat is not None:
-        prefix, text, end = [], trained.chat.prompt(flags.chat), trained.chat.end_of_turn
+        prefix, text, end = [], trained.chat.prompt(text), trained.chat.end_of_turn
     else:
         raise UsageError(
-            f"{flag('chat')}: {trained.directory} has no chat template: it is not a run on a "
-            f"dataset of {flag('task', 'chat')}. Write the prompt with {flag('generate')}"
+            f"{trained.directory} has no chat template: it is not a run on a dataset of "
+            f"{flag('task', 'chat')}. Use generate, and write the whole prompt"
         )
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if prefix and ids[: len(prefix)] == prefix:  # as chat templates render it
         begin = " ".join(map(tokenizer.id_to_token, prefix))
         _note(f"note: the text begins with {begin}, so generation adds no second one")
         prefix = []
-    prompt, shown = [*prefix, *ids], ids if flags.chat is None else []
+    prompt, shown = [*prefix, *ids], [] if is_message else ids
     _check_prompt(prompt, trained)
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
     _note(speed)

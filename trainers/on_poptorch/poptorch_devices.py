@@ -32,7 +32,9 @@ def make_program(plan: TrainingPlan, task: ClassificationTask) -> Program:
             )
         return IpuProgram(plan, task.weights, poptorch)
     if processes != "1" and Ranks().count == 1:  # only training joins the others
-        raise UsageError(f"WORLD_SIZE={processes}: use_model runs in one process, without torchrun")
+        raise UsageError(
+            f"WORLD_SIZE={processes}: a trained model is used in one process, without torchrun"
+        )
     return ModuleProgram(plan, task.weights, compute.device)
 
 

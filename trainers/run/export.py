@@ -58,8 +58,10 @@ def export_weights(
     read: Callable[[], Arrays],
     tokenizer_json: bytes,
     say: Callable[[str], None],
+    *,
+    field: str = "export",
 ) -> None:
-    """Exports the weights that `read` returns for transformers.
+    """Exports the weights that `read` returns for transformers; errors name the flag `field`.
 
     Raises:
       UsageError: the directory exists already.
@@ -85,6 +87,7 @@ def export_weights(
         tokenizer_json,
         tokenizer_settings(tokens, ids, **settings),
         generation,
+        field=field,
     )
     say(f"weights for transformers: {directory}")
     for note in [*task.export_notes(), *tokenizer_notes(model.family, tokenizer_json)]:

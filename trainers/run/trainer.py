@@ -36,7 +36,7 @@ class Trainer(NamedTuple):
     gigabytes: float  # address space that the framework needs at least
     packages: tuple[str, ...] = ()  # whose versions the processes of a run must share
     join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
-    # Continues a text, several times: trained model, flags of the run and of generation.
+    # Continues a text, several times: trained model, flags of the run and of generation, text.
     continue_text: Callable[..., list[str]] | None = None
 
     def join_run(self, flags: RunFlags) -> Processes:
@@ -52,8 +52,8 @@ class Trainer(NamedTuple):
         interruption.deliver()
         return program
 
-    def write_texts(self, *model_and_flags: Any) -> list[str]:
+    def write_texts(self, *model_and_text: Any, is_message: bool) -> list[str]:
         """Like `continue_text`, where the trainer has it; raises like `make_program`."""
-        assert self.continue_text is not None  # else there is no such flag
+        assert self.continue_text is not None
         require_address_space(self.gigabytes, self.framework)
-        return self.continue_text(*model_and_flags)
+        return self.continue_text(*model_and_text, is_message=is_message)

@@ -85,7 +85,7 @@ class TrainingTask(ABC):
         Raises:
           UsageError: the task is not classification.
         """
-        where = flag("predict", texts) if isinstance(texts, str) else flag("predict")
+        where = flag("input", texts) if isinstance(texts, str) else "texts"
         raise UsageError(f"{where}: only classifiers label texts; give the run of one")
 
     def write_files(self, folder: Path) -> None:

@@ -134,7 +134,7 @@ def _given(texts: Sequence[str | Sequence[str]], parts: int) -> Iterator[Texts]:
         text = (given,) if isinstance(given, str) else tuple(given)
         if len(text) != parts or not all(isinstance(part, str) for part in text):
             due = "a text" if parts == 1 else "two texts, a pair"
-            raise UsageError(f"{flag('predict')}: text {number:,} is {given!r:.60}: give {due}")
+            raise UsageError(f"texts: text {number:,} is {given!r:.60}: give {due}")
         yield text
 
 
@@ -142,13 +142,13 @@ def _lines(path: str, fields: Sequence[str]) -> Iterator[Texts]:
     is_json = path.endswith(".jsonl")
     if len(fields) == 2 and not is_json:
         raise UsageError(
-            f"{flag('predict', path)}: the model classifies pairs: give a .jsonl file with the "
+            f"{flag('input', path)}: the model classifies pairs: give a .jsonl file with the "
             f"fields {' and '.join(fields)} in each line"
         )
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                where = f"{flag('predict', path)}: line {number:,}"
+                where = f"{flag('input', path)}: line {number:,}"
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                     line_value = json.loads(text) if is_json and text.strip() else text
@@ -161,7 +161,7 @@ def _lines(path: str, fields: Sequence[str]) -> Iterator[Texts]:
                 elif text.strip():
                     yield tuple(_field(line_value, name, where) for name in fields)
     except OSError as error:
-        raise DataError(f"{flag('predict', path)} cannot be read: {error}") from error
+        raise DataError(f"{flag('input', path)} cannot be read: {error}") from error
 
 
 def _field(line_value: Any, name: str, where: str) -> str:

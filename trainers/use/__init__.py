@@ -1,1 +1,1 @@
-"""The uses of a trained model, one verb a file, for use_model and for Python."""
+"""The uses of a trained model, one verb a file, for commands and for Python."""

@@ -95,7 +95,7 @@ def _open_fitting(model: OpenModel, line: ProgressLine) -> BatchReader:
     """The dataset, which the model can read; `line` gets notes on how it differs from the run's."""
     trained, data = model.trained, model.flags.data
     if not data.shards:
-        raise UsageError(f"{flag('evaluate', True)}: give the dataset with {flag('shards')}")
+        raise UsageError(f"{trained.directory} names no dataset: give one with {flag('shards')}")
     shards, directory = data.open(model.flags.compute.seed), str(trained.directory)
     model.flags.task.check_rows(shards.schema, data.shards)
     trained.config.check_fits(shards.schema, where=f"{directory}: the model", shards=data.shards)

@@ -7,9 +7,19 @@ from contextlib import closing, suppress
 from typing import Iterable, Iterator
 
 from textmill.schemas.commands.terminal import say, visible
-from textmill.schemas.errors import DataError, flag
+from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.trainers.run.journal import ProgressLine
 from textmill.trainers.run.training_task import Prediction, TextsToLabel
 from textmill.trainers.use.open_model import OpenModel
+
+
+def label_file(model: OpenModel) -> None:
+    """Labels the texts of a file; raises like `label_texts` and `write_predictions`."""
+    if model.use.input is None:
+        raise UsageError(f"give a file of texts with {flag('input', 'FILE')}")
+    model.of_run()  # not published ones
+    ProgressLine().say(f"the weights after step {model.weights()[0]}")
+    write_predictions(label_texts(model, model.use.input), model.use.output)
 
 
 def label_texts(model: OpenModel, texts: TextsToLabel) -> Iterator[Prediction]:
@@ -46,7 +56,7 @@ def write_predictions(predictions: Iterable[Prediction], path: str | None) -> No
             file.writelines(f"{line}\n" for line in lines)
         os.replace(partial, path)
     except OSError as error:
-        raise DataError(f"{flag('predictions', path)} cannot be written: {error}") from error
+        raise DataError(f"{flag('output', path)} cannot be written: {error}") from error
     finally:
         with suppress(OSError):
             os.remove(partial)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from textmill.schemas.commands.options import Given
-from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.errors import UsageError
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.flags.run_flags import RunFlags
-from textmill.trainers.flags.task_flags import GenerationFlags
-from textmill.trainers.run.checkpoints import ALL
+from textmill.trainers.run.journal import ProgressLine
 from textmill.trainers.run.memory import memory_errors
 from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.program import Program
@@ -21,15 +20,14 @@ from textmill.trainers.run.trained import Trained, find_trained
 from textmill.trainers.run.trainer import Trainer
 from textmill.trainers.run.training_task import TrainingTask
 from textmill.trainers.use import use_flags
-from textmill.trainers.use.use_flags import UseFlags
+from textmill.trainers.use.verbs import Verb
 
 
 class OpenModel(NamedTuple):
     """A trained model, its trainer, and the flags of its use."""
 
-    use: UseFlags
+    use: Any  # the flags of the verb
     flags: RunFlags
-    generation: GenerationFlags
     trained: Trained
     trainer: Trainer
 
@@ -53,16 +51,7 @@ class OpenModel(NamedTuple):
         return self.trainer.make_task(self.flags, plan.schema, None)
 
     def weights(self) -> tuple[str, Callable[[], Arrays]]:
-        """The name of the one checkpoint in use, and what reads it.
-
-        Raises:
-          UsageError: all checkpoints are in use.
-        """
-        if self.use.checkpoint == ALL:
-            raise UsageError(
-                f"{flag('checkpoint', 'all')} works with {flag('evaluate', True)} only: "
-                "give one checkpoint"
-            )
+        """The name of the one checkpoint in use, and what reads it."""
         [named] = self.trained.weights
         return named
 
@@ -74,21 +63,27 @@ class OpenModel(NamedTuple):
 
 
 @contextmanager
-def open_model(argv: list[str], given: Mapping[str, Given] | None = None) -> Iterator[OpenModel]:
+def open_model(
+    argv: list[str], verb: Verb, given: Mapping[str, Given] | None = None
+) -> Iterator[OpenModel]:
     """The model of a command line; in the block, errors name the run.
 
     Args:
-      argv: of use_model.
+      argv: of the command.
+      verb: which command it is.
       given: values of Python by name of the flag.
 
     Raises:
+      SystemExit: 0, after help.
       UsageError: there is no such model, or a flag is wrong.
       DataError: a file cannot be read or written.
     """
-    own = use_flags.parse_own(argv, given)
+    own = use_flags.parse_own(argv, verb, given)
     with as_data_errors(Path(own.run), "Repair that, then run again"):
         trained = find_trained(own.run, own.checkpoint)
         trainer = use_flags.trainer_of(trained, own.trainer)
-        use, flags, generation = use_flags.parse_all(argv, trained, trainer, given)
+        use, flags = use_flags.parse_all(argv, verb, trained, trainer, given)
+        for note in trained.notes:
+            ProgressLine().say(f"note: {note}")
         with memory_errors(str(trained.directory), flags, "lower it, or give another device"):
-            yield OpenModel(use, flags, generation, trained, trainer)
+            yield OpenModel(use, flags, trained, trainer)

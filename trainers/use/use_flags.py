@@ -1,71 +1,19 @@
-"""The flags of use_model: its own, those of generation, and those of the run's trainer."""
+"""The flags of a use of a model: its own, and those of the run's trainer."""
 
 import re
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from importlib import import_module
-from typing import Any, Iterable, List, Literal, Mapping, Optional, Tuple, get_args
+from typing import Any, Iterable, List, Mapping, Optional, Tuple
 
-import tyro
-from typing_extensions import Annotated
-
-from textmill.schemas.commands.help import Help
-from textmill.schemas.commands.options import Given, fields_of, parse_known
+from textmill.schemas.commands.options import Given, fields_of, is_positional, parse_known
+from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.command_line import make_flags, parse_groups, unknown_flag
-from textmill.trainers.flags.run_flags import RunFlags, on_disk, refuse_existing
-from textmill.trainers.flags.task_flags import GenerationFlags
+from textmill.trainers.flags.run_flags import RunFlags
+from textmill.trainers.run.checkpoints import ALL
 from textmill.trainers.run.trained import Trained
 from textmill.trainers.run.trainer import Trainer
-
-HELP = Help(
-    module="trainers.use_model",
-    about="Evaluates a trained model, exports it, labels texts with it or continues a text.",
-    usage="RUN",
-    example="run --evaluate --validation_split=test",
-    page="docs/trainers.md",
-    common="checkpoint evaluate export predict predictions generate chat temperature shards "
-    "validation_split batch_size",
-)
-TrainerName = Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
-TRAINERS = get_args(TrainerName)
-_OF_TRAINER = ("data", "compute", "task")  # groups of flags
-
-
-@dataclass(frozen=True)
-class UseFlags:
-    """Which weights to use, and how."""
-
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory of a run, one of its checkpoints, or a directory of published weights."""
-    checkpoint: Optional[str] = None
-    """Checkpoint of a run: best, last or the number of a step. --evaluate also takes all. Default:
-    best if --best_metric kept one, else last."""
-    evaluate: bool = False
-    """Evaluate the weights on --validation_split of --shards. Plots and predictions go to
-    RUN/evaluation."""
-    report: Optional[str] = None
-    """File to which --evaluate appends the metrics as a line of JSON."""
-    export: Optional[str] = None
-    """Write the weights as a directory for transformers."""
-    predict: Optional[str] = None
-    """Classify the texts of this file, JSON Lines if it ends in .jsonl, else plain lines. Each text
-    gives a line "label, tab, probability"."""
-    predictions: Optional[str] = None
-    """Output file of --predict. Default: standard output."""
-    trainer: Optional[TrainerName] = None
-    """Trainer that runs published weights. Default: one for their architecture."""
-
-    def __post_init__(self) -> None:
-        """Refuses flags that do not go together."""
-        if self.report is not None and not self.evaluate:
-            raise UsageError(f"{flag('report', self.report)} needs {flag('evaluate', True)}")
-        if self.predictions is not None and self.predict is None:
-            raise UsageError(
-                f"{flag('predictions', self.predictions)} needs {flag('predict', 'FILE')}"
-            )
-        on_disk(self, "export")
-        if self.export is not None:
-            refuse_existing(self.export)
+from textmill.trainers.use.verbs import EVALUATE, EXPORT_MODEL, TRAINERS, UseFlags, Verb
 
 
 def without_help(argv: List[str]) -> List[str]:
@@ -73,26 +21,36 @@ def without_help(argv: List[str]) -> List[str]:
     return [word for word in argv if word != "-h" and not word.startswith("--help")]
 
 
-def parse_own(argv: List[str], given: Optional[Mapping[str, Given]] = None) -> UseFlags:
-    """The flags of use_model itself, before a run decides which others there are.
+def parse_own(argv: List[str], verb: Verb, given: Optional[Mapping[str, Given]] = None) -> UseFlags:
+    """The run, checkpoint and trainer, before the run decides which other flags there are.
 
     Args:
       argv: of the command.
+      verb: which it is.
       given: values of Python by name of the flag.
 
     Raises:
+      SystemExit: 0, after the help of a command line without a run.
       UsageError: a flag is wrong, or belongs to no trainer.
     """
+    arguments = without_help(argv)
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if not arguments or arguments[0].startswith("-"):
+        parse_groups(argv or ["--help"], options_of(verb, RunFlags()), verb.page)
+        name = command_name(verb.page.module)
+        raise UsageError(f"RUN comes first: {name} {verb.page.usage}")
 
     def check(others: List[str], _: Iterable[str]) -> None:
-        kinds = [groups_of(import_trainer(name).flags(), writes=True) for name in TRAINERS]
+        kinds = [options_of(verb, import_trainer(name).flags()) for name in TRAINERS]
         names = fields_of(*kinds)
         for word in others:
             name = re.sub("^--(no[-_])?", "", word.partition("=")[0]).replace("-", "_")
             if word.startswith("--") and name not in names:
-                raise unknown_flag(word, names, HELP.module)
+                raise unknown_flag(word, names, verb.page.module)
+            if word.startswith("--") and name not in (given or {}) and is_positional(names[name]):
+                raise UsageError(f"{word}: leave --{name}= out, as in {verb.page.usage}")
 
-    own, _ = parse_known(without_help(argv), HELP, UseFlags, given, check_others=check)
+    own, _ = parse_known(arguments, verb.page, UseFlags, given, check_others=check)
     return own
 
 
@@ -119,16 +77,20 @@ def import_trainer(name: str) -> Trainer:
 
 def parse_all(
     argv: List[str],
+    verb: Verb,
     trained: Trained,
     trainer: Trainer,
     given: Optional[Mapping[str, Given]] = None,
-) -> Tuple[UseFlags, RunFlags, GenerationFlags]:
-    """All flags; those of data, compute and task default to the run's."""
+) -> Tuple[Any, RunFlags]:
+    """All flags: the verb's, and the trainer's, which default to the run's."""
     flags = _flags_of(trained, trainer)
-    kind = groups_of(flags, writes=trainer.continue_text is not None)
-    parsed = parse_groups(argv, kind, HELP, given)
-    flags = replace(flags, **{name: getattr(parsed, name) for name in _OF_TRAINER})
-    return parsed.use, flags, getattr(parsed, "generation", GenerationFlags())
+    parsed = parse_groups(argv, options_of(verb, flags), verb.page, given)
+    flags = replace(flags, **{name: getattr(parsed, name) for name in verb.groups})
+    if parsed.use.checkpoint == ALL and verb is not EVALUATE:
+        raise UsageError(f"{flag('checkpoint', ALL)} works with evaluate only: give one checkpoint")
+    if flags.compute.exports_program and verb is not EXPORT_MODEL:
+        raise UsageError(f"{flag('export_saved_model')} is a flag of export_model: leave it out")
+    return parsed.use, flags
 
 
 def _flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
@@ -142,11 +104,9 @@ def _flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
     return make_flags(trainer.flags, **values)
 
 
-def groups_of(flags: RunFlags, *, writes: bool) -> Any:
-    """A dataclass of UseFlags and of a trainer's groups, whose defaults are these flags."""
-    fields: List[Any] = [("use", UseFlags)]
-    if writes:
-        fields.append(("generation", GenerationFlags, GenerationFlags()))
-    groups = {name: getattr(flags, name) for name in _OF_TRAINER}
+def options_of(verb: Verb, flags: RunFlags) -> Any:
+    """A dataclass of a verb's flags and of a trainer's groups, whose defaults are `flags`."""
+    groups = {name: getattr(flags, name) for name in verb.groups}
+    fields: List[Any] = [("use", verb.flags)]
     fields += [(name, type(group), group) for name, group in groups.items()]
     return make_dataclass("UseModel", fields, frozen=True)

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from textmill.schemas.commands.terminal import say
+from textmill.schemas.errors import UsageError
 from textmill.trainers.use.open_model import OpenModel
+from textmill.trainers.use.verbs import ChatFlags
 
 
-def writes(model: OpenModel) -> bool:
-    """Whether the flags request a text."""
-    return model.generation.generate is not None or model.generation.chat is not None
+def print_texts(model: OpenModel) -> None:
+    """Prints what `write_texts` returns; raises like it."""
+    texts = write_texts(model)
+    for number, text in enumerate(texts, 1):
+        if len(texts) > 1:
+            say(f"--- {number} of {len(texts)}")
+        say(text)
 
 
 def write_texts(model: OpenModel) -> list[str]:
-    """The text of --generate with each continuation, or the answers to --chat.
+    """The text of `generate` with each continuation, or the answers to the message of `chat`.
 
     Raises:
       UsageError: the model or the flags cannot continue the text.
       DataError: a file is broken.
     """
-    return model.trainer.write_texts(model.trained, model.flags, model.generation)
+    use, trained = model.use, model.trained
+    if model.trainer.continue_text is None:
+        raise UsageError(
+            f"{trained.directory}: models of trainers.{model.flags.entry} write no texts; give one "
+            "of trainers.flax_clm"
+        )
+    is_message = isinstance(use, ChatFlags)
+    text = use.message if is_message else use.text
+    return model.trainer.write_texts(
+        trained, model.flags, use.generation, text, is_message=is_message
+    )

@@ -28,9 +28,19 @@ KINDS = {
     "pipelines.describe": "textmill.pipelines.description.options:DescribeOptions",
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
     "trainers.trace": "textmill.trainers.use.trace_flags:TraceFlags",
-    "trainers.use_model": "textmill.trainers.use.use_flags:UseFlags",
+    "trainers.evaluate": "textmill.trainers.use.verbs:EvaluateFlags",
+    "trainers.generate": "textmill.trainers.use.verbs:GenerateFlags",
+    "trainers.chat": "textmill.trainers.use.verbs:ChatFlags",
+    "trainers.predict": "textmill.trainers.use.verbs:PredictFlags",
+    "trainers.export_model": "textmill.trainers.use.verbs:ExportFlags",
 }
-UNSHOWN = {"directory", "directories", "run"}  # have no dashes, or are set by Textmill
+UNSHOWN = {
+    "directory",
+    "directories",
+    "run",
+    "text",
+    "message",
+}  # have no dashes, or are set by Textmill
 
 
 @dataclass(frozen=True)
@@ -205,8 +215,12 @@ PLACES = ("--input=x", "--output=s")
         ("pipelines.build_corpus", ["--input"], "^--input=PATH has no value: "),
         ("pipelines.build_corpus", ["--ouput=s"], "^unknown flag --ouput=s: did you mean --output"),
         ("pipelines.verify", ["s", "--folow_links"], "--folow_links: did you mean --follow_links"),
-        ("pipelines.demo", ["more"], "^more belongs to no flag: a flag takes one value$"),
-        ("trainers.use_model", ["--foo"], r"^RUN\S* has no value: "),
+        (
+            "pipelines.demo",
+            ["more"],
+            "^more belongs to no flag: a flag takes one value; a text of .* needs quotes$",
+        ),
+        ("trainers.evaluate", ["--foo"], r"^RUN\S* has no value: "),
         (
             "trainers.flax_clm",
             ["--shards=s", "more"],

@@ -135,7 +135,7 @@ def test_help_has_a_heading_for_each_group(flags, capfd):
         parse_flags(["--help=all"], flags)
     shown = capfd.readouterr().out
     assert all(f"\n{field.name.capitalize()}: " in shown for field in fields(flags))
-    assert not any(word in shown for word in ("--evaluate ", "--predict", "--generate", "data."))
+    assert not any(word in shown for word in ("--evaluate ", "--input", "TEXT", "data."))
 
 
 def head(doc: str) -> str:
@@ -247,7 +247,7 @@ UNKNOWN = [
     ),
     (
         "--checkpoint=750",
-        "to use one, give it to trainers.use_model, as in use_model RUN --checkpoint=750",
+        "to use one, give it to evaluate, generate or another use of the run, as --checkpoint=750",
     ),
     ("--vocab_size=3", "it is that of the dataset's tokenizer; leave the flag out"),
 ]

@@ -60,6 +60,6 @@ def test_published_weights_have_one_in_either_file(tmp_path):
 
 def test_a_template_that_fails_names_the_message():
     chat = ChatFormat("{{ raise_exception('no users') }}", {})
-    with pytest.raises(UsageError, match="^--chat=Hi: the template fails: .*no users"):
+    with pytest.raises(UsageError, match="^MESSAGE: the template fails: .*no users"):
         chat.prompt("Hi")
     assert chat.end_ids(None, (2,)) == ()

@@ -1,4 +1,4 @@
-"""Exported decoders: `use_model` and transformers write the same texts and stop at the same ids."""
+"""Exported decoders: `generate` and transformers write the same texts and stop at the same ids."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from tests.tools.clm_factory import chat_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.small_decoders import CONFIGS, large_weights
 from tests.tools.torch_models import transformers
-from textmill.trainers import use_model
+from textmill.trainers import chat, generate
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.run.export import export_weights
@@ -69,7 +69,7 @@ def test_an_export_writes_the_same_texts_and_stops_at_the_same_ids(name, tmp_pat
     theirs = generated(directory, **prompt)
     assert theirs == endless[: end + 1]
     text = tokenizer.decode([*PROMPT, *theirs], skip_special_tokens=True)
-    use_model.main([directory, f"--generate={TEXT}", f"--max_new_tokens={NEW}"])
+    generate.main([directory, TEXT, f"--max_new_tokens={NEW}"])
     assert capsys.readouterr().out == f"{text}\n"
     write = transformers.pipeline("text-generation", model=directory, tokenizer=tokenizer)
     [found] = write(TEXT, max_new_tokens=NEW, do_sample=False, return_tensors=True)
@@ -82,5 +82,5 @@ def test_an_export_writes_the_same_texts_and_stops_at_the_same_ids(name, tmp_pat
     )
     assert prompt["input_ids"].tolist() == [[0, 14, *PROMPT, 19]]  # one bos
     answer = tokenizer.decode(generated(directory, **prompt), skip_special_tokens=True)
-    use_model.main([directory, f"--chat={TEXT}", f"--max_new_tokens={NEW}"])
+    chat.main([directory, TEXT, f"--max_new_tokens={NEW}"])
     assert capsys.readouterr().out == f"{answer}\n"

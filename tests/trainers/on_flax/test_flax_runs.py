@@ -1,6 +1,6 @@
 """Runs of flax_clm and flax_mlm: compiled once, measured as PyTorch does, in and out, generating.
 
-tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
+tests/trainers/run, flags and use/test_uses.py test the code that all five trainers share.
 """
 
 import json
@@ -18,7 +18,9 @@ from tests.tools.run_reading import untimed_lines
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set
 from tests.tools.torch_models import greedy, nats_of, open_model, torch, transformers
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers import flax_mlm, use_model
+from textmill.trainers import chat as answer
+from textmill.trainers import evaluate, export_model, flax_mlm, predict
+from textmill.trainers import generate as continue_text
 from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.flags.task_flags import GenerationFlags
 from textmill.trainers.flax_clm import FlaxClmFlags, main
@@ -110,7 +112,7 @@ def test_a_step_too_large_for_the_memory_says_what_makes_it_smaller(
     with pytest.raises(DataError, match=expected):
         main(flags(shards, tmp_path / "run"))
     with pytest.raises(DataError, match="the memory is too small for --batch_size=4: lower it"):
-        use_model.main([str(whole[0]), "--evaluate"])
+        evaluate.main([str(whole[0])])
 
 
 def test_another_tokenizer_is_refused(whole, tmp_path):
@@ -126,15 +128,15 @@ def test_another_tokenizer_is_refused(whole, tmp_path):
     with pytest.raises(
         UsageError, match=f"{exported}: .*id 5 is 'w5' there and 'w6' in the dataset"
     ):
-        use_model.main([str(exported), "--evaluate", other])
+        evaluate.main([str(exported), other])
 
 
 def test_generates_from_a_run_and_from_an_export(whole, capsys):
     output, exported, _ = whole
-    text = ["--generate=w7 w8", "--max_new_tokens=8"]
+    text = ["w7 w8", "--max_new_tokens=8"]
     found = []
     for checkpoint in (output, exported):
-        use_model.main([str(checkpoint), *text])
+        continue_text.main([str(checkpoint), *text])
         said = capsys.readouterr()
         assert "tokens in" in said.err and str(checkpoint) in said.err
         found.append(said.out)
@@ -144,13 +146,13 @@ def test_generates_from_a_run_and_from_an_export(whole, capsys):
     write = transformers.pipeline("text-generation", model=str(exported))
     [theirs] = write("w7 w8", max_new_tokens=8, do_sample=False)
     assert theirs["generated_text"] == words
-    use_model.main([str(output), "--generate=<s> w7 w8", "--max_new_tokens=8"])
+    continue_text.main([str(output), "<s> w7 w8", "--max_new_tokens=8"])
     said = capsys.readouterr()  # a text as a template renders it gets no second <s>
     assert said.out == found[0] and "note: the text begins with <s>" in said.err
     drawn = ["--temperature=1.5", "--samples=3", "--top_k=40", "--top_p=0.95"]
     texts = []
     for seed in (0, 0, 1):
-        use_model.main([str(output), *text, *drawn, f"--seed={seed}"])
+        continue_text.main([str(output), *text, *drawn, f"--seed={seed}"])
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
     assert [line[:3] for line in texts[0].splitlines()].count("---") == 3
@@ -158,12 +160,12 @@ def test_generates_from_a_run_and_from_an_export(whole, capsys):
 
 def test_a_long_prompt_leaves_less_room_and_says_so(whole, capsys):
     words = " ".join(f"w{5 + number % 40}" for number in range(40))
-    use_model.main([str(whole[0]), f"--generate={words}", "--max_new_tokens=50"])
+    continue_text.main([str(whole[0]), words, "--max_new_tokens=50"])
     assert "the model has 48 positions: generating at most 7 tokens" in capsys.readouterr().err
     with pytest.raises(
         UsageError, match="^the prompt has 49 tokens, but the model has 48 positions"
     ):
-        use_model.main([str(whole[0]), f"--generate={words} {' '.join(words.split()[:8])}"])
+        continue_text.main([str(whole[0]), f"{words} {' '.join(words.split()[:8])}"])
 
 
 CHAT = (
@@ -187,46 +189,51 @@ def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypa
 
     monkeypatch.setattr(generation, "_generate", generate)
     capsys.readouterr()
-    use_model.main([str(tmp_path / "run"), "--chat=w7 w8"])
+    answer.main([str(tmp_path / "run"), "w7 w8"])
     assert calls.pop() == ([14, 7, 8, 4, 19], (2, 4))
     assert capsys.readouterr().out == "w9 w12 w10\n"
-    use_model.main([str(tmp_path / "run"), "--generate=w7 w8"])
+    continue_text.main([str(tmp_path / "run"), "w7 w8"])
     assert calls.pop() == ([7, 8], (2, 4))  # ends of both
-    use_model.main([str(tmp_path / "run"), f"--export={tmp_path / 'out'}"])
-    use_model.main([str(tmp_path / "out"), "--chat=w7 w8"])
+    export_model.main([str(tmp_path / "run"), f"--output={tmp_path / 'out'}"])
+    answer.main([str(tmp_path / "out"), "w7 w8"])
     assert calls.pop() == ([14, 7, 8, 4, 19], (2, 4))
     capsys.readouterr()
-    trained, use = find_trained(str(tmp_path / "run")), GenerationFlags(chat="w7 w8")
+    trained = find_trained(str(tmp_path / "run"))
     assert trained.tokenizer_json is not None
-    for end, ids, answer in (("w12", (2, 12), "w9 "), ("w12 w10", (2,), "w9 ")):
+    for end, ids, shown in (("w12", (2, 12), "w9 "), ("w12 w10", (2,), "w9 ")):
         named = {**parameters, "end_of_turn": end}
         schema = replace(chat_schema(), parameters=named, fingerprint="")
         ends = text_ends(schema, trained.tokenizer_json, vocab_size=50)
         chat = format_of_schema(schema, trained.tokenizer_json)
         changed = replace(trained, chat=chat, eos_ids=ends)
-        assert generation.write_texts(changed, FlaxClmFlags(), use) == [answer]
+        found = generation.write_texts(
+            changed, FlaxClmFlags(), GenerationFlags(), "w7 w8", is_message=True
+        )
+        assert found == [shown]
         assert calls.pop()[1] == ids
-    with pytest.raises(UsageError, match="^the prompt has 103 tokens"):  # of --chat
-        use_model.main([str(tmp_path / "run"), f"--chat={'w7 ' * 100}"])
+    with pytest.raises(UsageError, match="^the prompt has 103 tokens"):  # of the template
+        answer.main([str(tmp_path / "run"), "w7 " * 100])
 
 
 USING = [
-    (["--generate=w7", "--samples=2"], "--samples=2 would be the same text each"),
-    (["--evaluate", "--batch-size=0"], "--batch_size=0: must be at least 1"),
-    ([], "nothing to do with .* give --evaluate, --export=DIR"),
-    (["--evaluate", "--predict=texts"], "only classifiers label texts"),
-    (["--checkpoint=all", "--generate=w7"], "--checkpoint=all works with --evaluate only"),
-    (["--chat=w7"], "--chat: .* has no chat template: it is not a run on a dataset of --task=chat"),
-    (["--chat=w7", "--generate=w7"], "--generate=w7 --chat=w7: give one of them"),
-    (["--report=r.jsonl"], "--report=r.jsonl needs --evaluate"),
-    (["--predictions=file"], "--predictions=file needs --predict=FILE"),
+    (continue_text, ["w7", "--samples=2"], "--samples=2 would be the same text each"),
+    (continue_text, ["w7", "--checkpoint=all"], "--checkpoint=all works with evaluate only"),
+    (continue_text, ["w7", "w8"], "^w8 belongs to no flag: .* needs quotes$"),
+    (continue_text, ["--top_k=1"], "generate needs TEXT in quotes: .*generate run 'Once upon"),
+    (evaluate, ["--batch-size=0"], "--batch_size=0: must be at least 1"),
+    (predict, [], "^give a file of texts with --input=FILE$"),
+    (predict, ["--input=texts"], "^--input=texts: only classifiers label texts"),
+    (continue_text, ["--text=w7"], "^--text=w7: leave --text= out, as in RUN TEXT$"),
+    (answer, ["w7"], "whole has no chat template: it is not a run on a dataset of --task=chat"),
+    (answer, [], "chat needs MESSAGE in quotes: .*chat run 'What is"),
+    (export_model, [], "^nothing to export: give --output=DIR$"),
 ]
 
 
-@pytest.mark.parametrize("arguments, message", USING)
-def test_a_use_that_makes_no_sense_is_refused(whole, arguments, message):
+@pytest.mark.parametrize("command, arguments, message", USING)
+def test_a_use_that_makes_no_sense_is_refused(whole, command, arguments, message):
     with pytest.raises(UsageError, match=message):
-        use_model.main([str(whole[0]), *arguments])
+        command.main([str(whole[0]), *arguments])
 
 
 @pytest.mark.slow
@@ -237,7 +244,7 @@ def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
     more = ["--steps=15", "--batch_size=4", "--seed=5", "--mask_rate=0.4"]
     flax_mlm.main([f"--shards={tmp_path / 'set'}", f"--output={output}", *SIZES, *more])
     for more in ([], ["--seed=6"], ["--mask_rate=0.3"]):
-        use_model.main([str(output), "--evaluate", "--batch_size=4", *more])
+        evaluate.main([str(output), "--batch_size=4", *more])
         [path] = output.glob("evaluation/*/15/metrics.json")
         found.append(json.loads(path.read_text()))
     [trained] = untimed_lines(output, "evaluation")

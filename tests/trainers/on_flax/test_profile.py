@@ -7,7 +7,7 @@ import pytest
 
 from tests.tools.clm_factory import write_clm_set
 from textmill.schemas.errors import UsageError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate
 from textmill.trainers.flags.command_line import make_flags, parse_flags
 from textmill.trainers.flax_clm import FlaxClmFlags, main
 from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags
@@ -38,7 +38,7 @@ def test_a_trace_of_two_steps_and_none_of_an_evaluation(run, tmp_path, capfd):
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     names = [event.get("name", "") for event in events]
     assert sum(name.endswith("Executable::ExecuteHelperOnSingleDevice") for name in names) == 2
-    use_model.main([str(tmp_path / "run"), "--evaluate"])
+    evaluate.main([str(tmp_path / "run")])
     assert " on validation of " in capfd.readouterr().out
     assert [*(tmp_path / "run").rglob("perfetto_trace.json.gz")] == [path]
 

@@ -1,6 +1,6 @@
 """The classifier on plain PyTorch: a run and its use, its program, optimizers and dropout.
 
-tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
+tests/trainers/run, flags and use/test_uses.py test the code that all five trainers share.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from tests.tools.poptorch_programs import make_program
 from tests.tools.python_process import run_python
 from tests.tools.snapshots import state_in, weights_in
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate, predict
 from textmill.trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from textmill.trainers.on_poptorch.module_program import choose_device, dropout_seed
 from textmill.trainers.poptorch_classifier import main
@@ -62,7 +62,7 @@ def test_texts_are_classified(shards, tmp_path, capsys, monkeypatch):
     ]
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts))
-    use_model.main([str(whole), f"--predict={file}", "--device=cpu", "--batch_size=5"])
+    predict.main([str(whole), f"--input={file}", "--device=cpu", "--batch_size=5"])
     said = capsys.readouterr()
     trained = find_trained(str(whole), "best")
     [(best, read)] = trained.weights
@@ -78,8 +78,8 @@ def test_texts_are_classified(shards, tmp_path, capsys, monkeypatch):
         [float(chance) for _, chance in found], chances.max(1).values, atol=2e-6
     )
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="WORLD_SIZE=2: use_model runs in one process"):
-        use_model.main([str(whole), "--evaluate"])
+    with pytest.raises(UsageError, match="WORLD_SIZE=2: a trained model is used in one process"):
+        evaluate.main([str(whole)])
 
 
 def test_pairs_and_published_weights(tmp_path):

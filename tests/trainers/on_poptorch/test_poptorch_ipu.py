@@ -11,7 +11,7 @@ from tests.tools.poptorch_stub import installed
 from tests.tools.run_reading import read_metrics
 from tests.tools.snapshots import weights_in
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.on_poptorch.ipu_placement import parse_blocks, place_on_ipus
 from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags, main
@@ -125,7 +125,7 @@ def test_every_checkpoint_can_be_measured(run, tmp_path):
     report = tmp_path / "report.jsonl"
     with installed() as poptorch:
         more = ["--checkpoint=all", "--precision=auto", f"--report={report}"]
-        use_model.main([str(tmp_path / "run"), "--evaluate", *more])
+        evaluate.main([str(tmp_path / "run"), *more])
     assert "training" not in poptorch.executors
     trained = [line["loss"] for line in lines if line["kind"] == "evaluation"]
     found = [json.loads(line)["loss"] for line in report.read_text().splitlines()]

@@ -1,6 +1,6 @@
 """The TensorFlow classifier: a run and its use, its program, optimizers and devices.
 
-tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
+tests/trainers/run, flags and use/test_uses.py test the code that all five trainers share.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_file
 from tests.tools.snapshots import state_in, weights_in
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate, export_model, generate, predict
 from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flags.framework_flags import TfComputeFlags
@@ -105,16 +105,14 @@ def test_a_run_learns_and_is_used(shards, tmp_path, capfd):
     ]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     use = [str(whole), "--batch_size=5"]
-    use_model.main(
-        [
-            *use,
-            "--evaluate",
-            f"--predict={tmp_path / 'texts.txt'}",
-            f"--predictions={tmp_path / 'found.tsv'}",
-            f"--export={tmp_path / 'published'}",
-            f"--export_saved_model={tmp_path / 'saved'}",
-        ]
-    )
+    file, saved = f"--input={tmp_path / 'texts.txt'}", f"--export_saved_model={tmp_path / 'saved'}"
+    evaluate.main(use)
+    predict.main([*use, file, f"--output={tmp_path / 'found.tsv'}"])
+    with pytest.raises(UsageError, match="^--export_saved_model is a flag of export_model: leave"):
+        evaluate.main([*use, saved])
+    export_model.main([*use, f"--output={tmp_path / 'published'}", saved])
+    with pytest.raises(UsageError, match="models of trainers.tf_classifier write no texts; give"):
+        generate.main([str(whole), "w7"])
     trained = find_trained(str(whole), "best")
     [(_, read)] = trained.weights
     model = Encoder(trained.config)
@@ -142,7 +140,7 @@ def test_a_run_learns_and_is_used(shards, tmp_path, capfd):
     assert [label.decode() for label in answers["label"].numpy()] == [label for label, _ in lines]
 
     capfd.readouterr()
-    use_model.main([*use, "--checkpoint=last", f"--predict={tmp_path / 'texts.txt'}"])
+    predict.main([*use, "--checkpoint=last", file])
     said = capfd.readouterr()
     assert len(said.out.splitlines()) == 24 and "the weights after step 24" in said.err
 

@@ -1,6 +1,6 @@
 """Runs of tf_qa: packing, scores, questions of other datasets, and exports.
 
-tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
+tests/trainers/run, flags and use/test_uses.py test the code that all five trainers share.
 """
 
 import json
@@ -16,7 +16,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.tasks.qa import Qa
 from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.errors import UsageError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate, export_model
 from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.models.model_config import ModelConfig
@@ -98,8 +98,8 @@ def trained(shards, tmp_path_factory):
                 *RUN,
             ]
         )
-    export = [f"--export={folder / 'exported'}", f"--export_saved_model={folder / 'saved'}"]
-    use_model.main([str(folder / "run"), "--checkpoint=last", *export])
+    export = [f"--output={folder / 'exported'}", f"--export_saved_model={folder / 'saved'}"]
+    export_model.main([str(folder / "run"), "--checkpoint=last", *export])
     (folder / "traces.json").write_text(json.dumps(counts))
     return folder
 
@@ -124,7 +124,7 @@ def test_a_run_learns_and_is_compiled_once(trained, shards):
 def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
     run = trained / "run"
     # Compiled by XLA.
-    use_model.main([str(run), "--evaluate", "--checkpoint=all", "--batch_size=4", "--jit_compile"])
+    evaluate.main([str(run), "--checkpoint=all", "--batch_size=4", "--jit_compile"])
     [folder] = (run / "evaluation").glob("asked-validation-*")
     scores = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     lines = read_metrics(str(run / "metrics.jsonl"))
@@ -145,11 +145,11 @@ def test_questions_of_another_set(trained, shards, tmp_path, capsys):
     write_qa_set(
         tmp_path / "other", {"validation": questions(6, 0, impossible=True)}, TASK, WORDS, LENGTH
     )
-    use = [str(trained / "run"), "--evaluate", "--batch_size=4", "--no_jit_compile"]
-    use_model.main([*use, f"--shards={tmp_path / 'other'}", "--checkpoint=40"])
+    use = [str(trained / "run"), "--batch_size=4", "--no_jit_compile"]
+    evaluate.main([*use, f"--shards={tmp_path / 'other'}", "--checkpoint=40"])
     assert "exact, no answer" in capsys.readouterr().out
     with pytest.raises(UsageError, match="--validation_split=train: .*--no_score"):
-        use_model.main([*use, f"--shards={shards}", "--validation_split=train"])
+        evaluate.main([*use, f"--shards={shards}", "--validation_split=train"])
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.tools.compile_cache import compiled_once
 from tests.tools.run_reading import untimed_lines
 from tests.tools.trainer_list import TRAINERS
 from textmill.schemas.errors import DataError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.run.checkpoint_files import read_weights
 from textmill.trainers.run.checkpoints import numbered
@@ -229,7 +229,7 @@ def test_damaged_best_weights_are_measured_again(train, whole, stopped, tmp_path
 
 
 def test_evaluate_measures_what_the_run_measured(trainer, whole):
-    use_model.main([str(whole), "--evaluate", "--checkpoint=all", "--batch_size=4"])
+    evaluate.main([str(whole), "--checkpoint=all", "--batch_size=4"])
     [path] = whole.glob("evaluation/*/metrics.jsonl")
     found = {line["step"]: line for line in map(json.loads, path.read_text().splitlines())}
     assert list(found) == list(range(1, STEPS + 1))

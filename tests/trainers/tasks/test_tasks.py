@@ -147,7 +147,6 @@ def test_which_masks_a_run_takes():
         ({"top_k": -1}, "--top_k=-1: must be at least 0"),
         ({"top_p": 0.0}, "--top_p=0.0: must be above 0 and at most 1"),
         ({"top_p": 1.1}, "--top_p=1.1: must be above 0 and at most 1"),
-        ({"generate": "a", "chat": "b"}, "--generate=a --chat=b: give one of them"),
         ({"samples": 2}, "--samples=2 would be the same text each: give --temperature"),
     ],
 )
@@ -157,8 +156,7 @@ def test_generation_flags_that_are_refused(values, said):
 
 
 def test_generation_flags_that_are_taken():
-    assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1, None, None)
-    assert GenerationFlags(generate="").generate == GenerationFlags(chat="").chat == ""
+    assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1)
     GenerationFlags(max_new_tokens=1, temperature=1e-30, top_k=1, top_p=0.5, samples=2)
 
 

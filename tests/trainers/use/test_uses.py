@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.tools.numpy_program import TABLE, Diary, numpy_trainer, run_numpy
 from tests.tools.run_reading import untimed_lines
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
 from textmill.schemas.errors import DataError, TextmillError, UsageError
-from textmill.trainers import use_model
+from textmill.trainers import evaluate, export_model
 from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.models.model_config import ModelConfig, with_dropout
 from textmill.trainers.run.checkpoint_files import read_weights
@@ -45,16 +46,22 @@ def evaluated_in(place: Path) -> dict[int, dict]:
     }
 
 
-def use(run: Path | str, *arguments: str, diary: Diary | None = None, **flags: str) -> None:
-    """The command with a trainer that has no entry of its own."""
+def use(
+    command: ModuleType,
+    run: Path | str,
+    *arguments: str,
+    diary: Diary | None = None,
+    **flags: str,
+) -> None:
+    """A command with a trainer that has no entry of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(use_flags, "trainer_of", lambda trained, name: numpy_trainer(diary))
         words = [f"--{name}={value}" for name, value in flags.items()]
-        use_model.main([str(run), *arguments, *words])
+        command.main([str(run), *arguments, *words])
 
 
 def measure(run: Path | str, diary: Diary | None = None, **flags: str) -> None:
-    use(run, "--evaluate", diary=diary, **flags)
+    use(evaluate, run, diary=diary, **flags)
 
 
 def measures_in(place: Path, step: int, split: str = "set-validation") -> dict:
@@ -118,7 +125,7 @@ def test_published_weights_are_measured(place, tmp_path, capfd):
     out = capfd.readouterr().out
     assert f"{place}/hf on validation of {place}/set: loss" in out and "are in" not in out
     assert not (place / "hf" / "evaluation").exists()
-    with pytest.raises(UsageError, match="--evaluate: give the dataset with --shards"):
+    with pytest.raises(UsageError, match="hf names no dataset: give one with --shards"):
         measure(place / "hf")
 
 
@@ -237,25 +244,25 @@ def test_what_is_no_run_is_refused(place, tmp_path):
         (place / "run/checkpoints/6", [best], f"{best} chooses .*/6 is none: use on"),
     ):
         with pytest.raises(UsageError, match=said):
-            use(path, "--evaluate", *flags)
+            use(evaluate, path, *flags)
     with pytest.raises(UsageError, match=f"{place}/hf is not a run: give the output directory of"):
-        use(place / "hf", export=f"{tmp_path}/hf")
+        use(export_model, place / "hf", output=f"{tmp_path}/new")
     none, run = f"{tmp_path}/none", f"{place}/run"
     for arguments, said in (
-        ([run, "--evaluate"], "is a run of an unknown trainer 'numpy_clm'"),
-        ([run, "--evaluate", "--trainer=flax_clm"], "of trainers.numpy_clm, not of trainers.flax_"),
-        (["--evaluate", run], "RUN comes first: python -m trainers.use_model RUN"),
+        ([run], "is a run of an unknown trainer 'numpy_clm'"),
+        ([run, "--trainer=flax_clm"], "of trainers.numpy_clm, not of trainers.flax_"),
+        (["--no_verify", run], "RUN comes first: python -m trainers.evaluate RUN$"),
         ([none, "--unknown"], "^unknown flag --unknown: --help=all lists the flags"),
-        ([none, "--evaluat"], "^unknown flag --evaluat: did you mean --evaluate?"),
+        ([none, "--repor"], "^unknown flag --repor: did you mean --report?"),
         ([none, "--max_length=9"], "^unknown flag --max_length=9: rows are as long as the dataset"),
         # Flags of some trainer.
         *(
             ([none, flag, "1"], "none is neither the output directory of a run")
-            for flag in ("--squad_version=2.0", "--no_verify", "--temperature", "--help")
+            for flag in ("--squad_version=2.0", "--no_verify", "--help")
         ),
     ):
         with pytest.raises(UsageError, match=said):
-            use_model.main(arguments)
+            evaluate.main(arguments)
 
 
 def test_a_checkpoint_that_is_damaged_or_not_whole_is_not_measured(place, tmp_path):
@@ -320,7 +327,7 @@ def test_weights_of_another_model_are_refused_in_words(place, tmp_path, name):
     output = f"{tmp_path}/run"
     for act in (
         lambda: measure(output, checkpoint="12"),
-        lambda: use(output, checkpoint="12", export=f"{tmp_path}/out"),
+        lambda: use(export_model, output, checkpoint="12", output=f"{tmp_path}/out"),
         lambda: run_numpy(f"{place}/set", tmp_path / "run", steps=24, resume=True),
     ):
         with pytest.raises(DataError, match=f"{checkpoint} cannot be read: .*{said}"):
@@ -330,7 +337,7 @@ def test_weights_of_another_model_are_refused_in_words(place, tmp_path, name):
 
 def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     diary = Diary()
-    use(place / "run", diary=diary, export=f"{tmp_path}/hf")
+    use(export_model, place / "run", diary=diary, output=f"{tmp_path}/hf")
     said = capfd.readouterr().err
     assert "the weights after step 8\n" in said
     assert f"weights for transformers: {tmp_path}/hf\n" in said
@@ -340,9 +347,11 @@ def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == names
     for name in names:  # what the run itself left
         assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
-    measure(place / "run" / "checkpoints" / "6", export=f"{tmp_path}/6")
+    checkpoint = place / "run" / "checkpoints" / "6"
+    measure(checkpoint)
     out = capfd.readouterr().out
     assert f"{place}/run, step 6 on validation of {place}/set" in out and measures_in(place, 6)
+    use(export_model, checkpoint, output=f"{tmp_path}/6")
     exported = load_file(tmp_path / "6" / "model.safetensors")["transformer.wte.weight"]
     [path] = Checkpoints(place / "run").choose("6")
     np.testing.assert_array_equal(exported, read_weights(path)[TABLE])
@@ -363,7 +372,7 @@ def test_ends_of_the_first_weights_stay_in_a_run_and_its_export(place, tmp_path)
     flags = {"init_from": f"{first}", "layers": None, "hidden_size": None, "heads": None}
     run_numpy(f"{place}/set", tmp_path / "run", steps=1, **flags, intermediate_size=None)
     shutil.rmtree(first)
-    use(tmp_path / "run", export=f"{tmp_path}/hf")
+    use(export_model, tmp_path / "run", output=f"{tmp_path}/hf")
     ids = {"bos_token_id": 0, "eos_token_id": [2, 9], "pad_token_id": 1}
     for name in ("run", "hf"):
         assert find_trained(f"{tmp_path}/{name}").eos_ids == (2, 9)

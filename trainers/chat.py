@@ -1,0 +1,23 @@
+"""Entry: answers a message with a model that was trained on conversations.
+
+    python -m trainers.chat RUN "What is 3 plus 4?"
+
+RUN is the directory of a run, one of its checkpoints, or a directory of published weights.
+"""
+
+from __future__ import annotations
+
+from textmill.schemas.commands.entry import run_entry
+from textmill.trainers.use.open_model import open_model
+from textmill.trainers.use.verbs import CHAT
+from textmill.trainers.use.write_texts import print_texts
+
+
+def main(argv: list[str]) -> None:
+    """Answers the message of a command line."""
+    with open_model(argv, CHAT) as model:
+        print_texts(model)
+
+
+if __name__ == "__main__":
+    run_entry(main)
