@@ -6,7 +6,7 @@ their identities, and no document of them is in it. Workers read their list from
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,11 @@ from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES
 from textmill.pipelines.rows.routing import content_digests
+from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus
+from textmill.schemas.format.corpus_metadata import OLDER_DUPLICATES, CorpusStatistics
 from textmill.schemas.typed_json import from_json, parse_json, to_json
 
 _STAGED = "against.json"
@@ -122,6 +124,34 @@ def warn_of_ancestors(corpora: Iterable[Corpus], near: Mapping[str, Any]) -> Ite
                 f"{corpus.directory} has no signatures of {flag('shingle', near['shingle'])} and "
                 f"{flag('bands', near['bands'])}: all its texts are read and signed again"
             )
+
+
+def count_known(statistics: CorpusStatistics) -> tuple[int, int]:
+    """Numbers of documents that older corpora have, and of near-duplicates of their documents."""
+    near = statistics.observed.get("near_duplicates", {}).get("for_older", 0)
+    return statistics.dropped.get(OLDER_DUPLICATES, 0), near
+
+
+def warn_of_empty(delta: Corpus, older: Sequence[Corpus]) -> Iterator[str]:
+    """Yields a warning about a delta without a document; `older` are its ancestors."""
+    stats = delta.stats
+    if stats.total().documents:
+        return
+    equal, near = count_known(stats)
+    others = stats.documents_read - equal - near
+    counts = {
+        f"{equal:,} {'has' if equal == 1 else 'have'} the text of an older one": equal,
+        f"{near:,} {'is a near-duplicate' if near == 1 else 'are near-duplicates'} of an older one "
+        f"({flag('near_duplicates', delta.schema.parameters.get('near_duplicates'))})": near,
+        f"{others:,} {'was' if others == 1 else 'were'} dropped for other reasons": others,
+    }
+    yield (
+        f"no document is new, so {delta.directory} is empty: of "
+        f"{number_of(stats.documents_read, 'document')}, compared with "
+        f"{', '.join(one.directory for one in older)}, "
+        f"{', '.join(text for text, count in counts.items() if count)}; other commands accept the "
+        "empty delta beside the older corpora"
+    )
 
 
 def stage_ancestors(corpora: Iterable[Corpus], near: Mapping[str, Any], staging: str) -> str:

@@ -18,6 +18,7 @@ def warnings_of(corpus: Corpus) -> list[str]:
     filled = stats.observed.get(FILLED, {})
     kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     empty = [name for name in kept if name not in filled and name not in RIGHTS]
+    empty = empty if stats.total().documents else []
     warnings = warn_of(stats.funnel, stats.observed)
     if corpus.lists(DECONTAMINATION):
         warnings += warn_of_targets(corpus.read(DECONTAMINATION), corpus.schema.parameters)

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-from textmill.pipelines.corpus.ancestors import load_older
+from textmill.pipelines.corpus.ancestors import count_known, load_older
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.shuffles import name_shuffle
+from textmill.pipelines.readers.forget import REASON
 from textmill.pipelines.readers.sources import read_blocks
 from textmill.pipelines.runners.shuffle import AGAIN, NamedBlock, check_deliveries, format_remaining
 from textmill.schemas.errors import DataError
@@ -26,7 +27,8 @@ def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
     """Checks that no block, batch, file or document was lost, and that some are left.
 
     Raises:
-      DataError: something was lost, too many documents were rejected, or none is left.
+      DataError: something was lost, too many documents were rejected, or none is left that older
+        corpora lack.
     """
     statistics = report.statistics
     # The search for near-duplicates reports each partition twice, signed and sets sent, and each
@@ -46,7 +48,9 @@ def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
     scored = report.scored.broken_equations(statistics.observed)
     if broken := [*statistics.broken_equations(job.schema.keep_best), *hosts, *scored]:
         raise DataError("documents were lost, which is a bug in Textmill: " + "; ".join(broken))
-    if not statistics.total().documents:
+    known = sum(count_known(statistics)) + statistics.dropped.get(REASON, 0)
+    # A delta is empty if nothing is new; otherwise a flag is probably wrong.
+    if not statistics.total().documents and not (schema.ancestors and known):
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())
         raise DataError(
             f"no document is left to write; {statistics.documents_read:,} were read "

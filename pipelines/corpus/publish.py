@@ -97,4 +97,5 @@ def _first_rows(
             batches.append(documents.columns)
             if sum(map(len, batches)) >= most:
                 break
-    return pa.Table.from_batches(batches).slice(0, most)
+    empty = pa.schema([(name, pa.large_string()) for name in columns])
+    return pa.Table.from_batches(batches, None if batches else empty).slice(0, most)

@@ -2,7 +2,11 @@
 
 import time
 
-from textmill.pipelines.corpus.ancestors import stage_ancestors, warn_of_ancestors
+from textmill.pipelines.corpus.ancestors import (
+    stage_ancestors,
+    warn_of_ancestors,
+    warn_of_empty,
+)
 from textmill.pipelines.corpus.check import warnings_of
 from textmill.pipelines.corpus.decontamination.targets import prepare_search
 from textmill.pipelines.corpus.options import CorpusOptions
@@ -48,7 +52,7 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
         thing=corpus,
         seconds=None if found else time.monotonic() - began,
         documents=describe_documents(prepared.blocks, prepared.source),
-        warnings=tuple(warnings_of(corpus)),
+        warnings=(*warn_of_empty(corpus, options.ancestors), *warnings_of(corpus)),
     )
 
 

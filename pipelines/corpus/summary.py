@@ -49,6 +49,8 @@ def print_result(result: Result[Corpus], say: Say) -> None:
     say(facts_table(_facts(result)))
     if corpus.stats.funnel.removed:
         say("", funnel_table(corpus.stats.funnel), "")
+    if not corpus.stats.total().documents:
+        return
     say(
         f"train a tokenizer: {command_name('pipelines.train_tokenizer')} "
         f"{flag('input', directory)} ..."

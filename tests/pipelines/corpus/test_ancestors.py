@@ -1,6 +1,10 @@
 """Deltas: corpora that are built against older ones, which stay as they are."""
 
 import json
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,9 +13,12 @@ from xxhash import xxh3_128_hexdigest
 
 from tests.golden.outputs import KEPT
 from tests.tools.corpus_factory import build, rows_of, sums_of, texts_of, write_lines
-from textmill.pipelines import build_shards, verify
+from tests.tools.model_files import model_bytes
+from tests.tools.near_duplicates import near_documents
+from tests.tools.places import ROOT
+from textmill.pipelines import build_shards, train_tokenizer, verify
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.finished import read_dataset
+from textmill.schemas.files.finished import Corpus, open_finished, read_dataset
 
 OLD = [f"document {n} has five words" for n in range(60)]
 NEW = [f"page {n} is new and has eight words" for n in range(40)]
@@ -143,6 +150,167 @@ def test_evaluation_texts_are_kept_out_of_a_delta(tmp_path):
     delta = build(source, tmp_path / "new", *flags)
     assert texts_of(delta) == sorted(NEW)
     assert delta.stats.dropped == {"contaminated": 1, "older_duplicates": 1}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--near_duplicates=jaccard:0.5", "--bands=32x4"],
+        ["--duplicate_paragraphs=line:1"],
+        ["--quality_model={model}", "--keep_best=0.3"],
+    ],
+    ids=" ".join,
+)
+def test_a_delta_may_be_empty(tmp_path, flags, capsys):
+    (tmp_path / "model").write_bytes(model_bytes(3, labels=3))
+    flags = [flag.format(model=tmp_path / "model") for flag in [*flags, "--keep_fields=url"]]
+    chain = build_chain(tmp_path, [OLD, NEW], "--keep_fields=url")
+    older = ",".join(one.directory for one in chain)
+    is_near = "--bands=32x4" in flags
+    texts = [OLD[3], NEW[4], f"{NEW[5]} more"] if is_near else SNAPSHOTS[0]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    capsys.readouterr()
+    empty = build(source, tmp_path / "empty", "--num_files=3", f"--against={older}", *flags)
+    counts = "2 have the text of an older one, 1 is a near-duplicate of an older one "
+    counts += "(--near_duplicates=jaccard:0.5)"
+    counts = counts if is_near else "60 have the text of an older one"
+    out = capsys.readouterr().out
+    words = " ".join(out.split())
+    said = f"of {len(texts)} documents, compared with {older.replace(',', ', ')}, {counts}; other"
+    assert "warning: no document is new, so" in words and said in words.replace("- ", "-")
+    assert "check the field's name" not in out and "make shards" not in out
+    assert empty.stats.total().documents == 0
+    assert len(known_of(empty)) == len(texts) - is_near
+    assert (tmp_path / "empty" / "report.html").stat().st_size > 10_000
+    verify.main([*older.split(","), empty.directory])
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "jsonl"])
+def test_other_commands_accept_an_empty_delta(tmp_path, file_format):
+    flags = f"--file_format={file_format}"
+    *older, empty = build_chain(tmp_path, [OLD, NEW, [OLD[3], OLD[3], NEW[4]]], flags)
+    assert empty.stats.total().documents == 0
+    shards = shards_of(older, tmp_path / "shards")
+    assert shards_of([*older, empty], tmp_path / "shards_2") == shards
+    tokenizers = []
+    for number, corpora in enumerate([older, [empty, *older]]):
+        output = tmp_path / f"tokenizer_{number}"
+        inputs = [f"--input={one.directory}" for one in corpora]
+        train_tokenizer.main([*inputs, f"--output={output}", "--vocab_size=300"])
+        tokenizers.append((output / "tokenizer.json").read_bytes())
+    assert tokenizers[0] == tokenizers[1]
+    # The next crawl is compared with it, too.
+    against = f"--against={','.join(one.directory for one in [*older, empty])}"
+    source = write_lines(tmp_path / "next.jsonl", [*LAST, OLD[0]])
+    assert texts_of(build(source, tmp_path / "next", against, "--num_files=2")) == sorted(LAST)
+    with pytest.raises(DataError, match="no rows|no document is left"):
+        shards_of([empty], tmp_path / "none")
+
+
+def test_a_delta_of_filtered_documents_only_is_an_error(tmp_path):
+    """A flag is probably wrong, and no older corpus has the documents."""
+    old = build_chain(tmp_path, [OLD])[0]
+    flags = [f"--against={old.directory}", "--min_chars=1000"]
+    with pytest.raises(DataError, match=r"no document is left to write; 40 were read \(40 min_cha"):
+        build(write_lines(tmp_path / "new.jsonl", NEW), tmp_path / "new", *flags)
+
+
+def test_a_delta_of_forgotten_documents_is_empty(tmp_path):
+    chain = build_chain(tmp_path, [OLD, [*NEW[:2], OLD[0]]])
+    digests = tmp_path / "digests.txt"
+    digests.write_text("".join(f"{digest(text)}\n" for text in NEW[:2]))
+    flags = [f"--against={chain[0].directory}", f"--forget={digests}"]
+    delta = build(tmp_path / "corpus_1", tmp_path / "delta_2", *flags)
+    assert rows_of(delta) == [] and delta.stats.dropped == {"forgotten": 2}
+    verify.main([chain[0].directory, delta.directory])
+
+
+def test_the_best_are_a_share_of_the_new_documents(tmp_path):
+    """What --keep_best dropped is in no corpus, so a later crawl may have it again."""
+    (tmp_path / "model").write_bytes(model_bytes(3, labels=3))
+    model = f"--quality_model={tmp_path / 'model'}"
+    draw = random.Random(0)
+    words = "the a film er good bad x".split()
+    texts = [f"{' '.join(draw.choices(words, k=5))} {n}" for n in range(300)]
+    old = build_chain(tmp_path, [texts[:100]], model, "--keep_best=0.1")[0]
+    source = write_lines(tmp_path / "new.jsonl", texts)
+    flags = [f"--against={old.directory}", model, "--num_files=3"]
+    every = rows_of(build(source, tmp_path / "every", *flags))
+    assert len(rows_of(old)) == 10 and len(every) == 290
+    ordered = sorted(every, key=lambda row: (-row["quality"], row["id"]))
+    best = build(source, tmp_path / "best", *flags, "--keep_best=0.3")
+    assert rows_of(best) == sorted(ordered[:87], key=lambda row: row["id"])
+    assert best.stats.dropped == {"older_duplicates": 10, "not_best": 203}
+    again = {*texts[:100]} & {*texts_of(best)}
+    assert again and not {*texts_of(old)} & {*texts_of(best)}
+    verify.main([old.directory, best.directory])
+
+    # Built again from itself, a delta keeps what it has; from its input, the share is of the rest.
+    gone = [row["id"] for row in ordered[:10]]
+    (tmp_path / "digests.txt").write_text("".join(f"{one}\n" for one in gone))
+    forget = f"--forget={tmp_path / 'digests.txt'}"
+    kept = build(tmp_path / "best", tmp_path / "kept", flags[0], forget, "--keep_fields=quality")
+    assert texts_of(kept) == sorted(row["text"] for row in ordered[10:87])
+    rest = build(source, tmp_path / "rest", *flags, "--keep_best=0.3", forget)
+    assert texts_of(rest) == sorted(row["text"] for row in ordered[10:94])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gs", "s3"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_older_corpora_may_be_in_a_store(tmp_path, request, kind):
+    """From there signatures, ids and the texts of candidates are read."""
+    store = request.getfixturevalue(f"{kind}_store")
+    texts = near_documents(300)
+    flags = ["--near_duplicates=jaccard:0.8", "--bands=32x4"]
+    old, local = build_chain(tmp_path, [texts[:200], texts[150:]], *flags)
+    assert local.stats.observed["near_duplicates"]["for_older"] > 8
+    url = store.upload(old.directory, "old")
+    source, flags = tmp_path / "1.jsonl", [f"--against={url}", "--num_files=3", *flags]
+    assert sums_of(build(source, tmp_path / "delta", *flags)) == sums_of(local)
+    build(source, store.url("delta"), *flags)
+    assert sums_of(open_finished(Corpus, store.url("delta"))) == sums_of(local)
+    verify.main([url, store.url("delta")])
+
+
+@pytest.mark.slow
+def test_a_killed_delta_is_built_again(tmp_path):
+    """It is killed when the first partition was compared with the older corpus."""
+    texts = near_documents(300)
+    flags = ["--near_duplicates=jaccard:0.8", "--bands=32x4"]
+    old, delta = build_chain(tmp_path, [texts[:200], texts[150:]], *flags)
+    output = tmp_path / "killed"
+    own = [f"--input={tmp_path / '1.jsonl'}", f"--output={output}", "--num_files=3"]
+    own += [f"--against={old.directory}", *flags]
+    process = subprocess.Popen([sys.executable, "-c", ONE_LIST, *own], cwd=ROOT)
+    try:
+        until = time.monotonic() + 120
+        while not [*output.glob(".staging/**/*older_duplicates*")] and time.monotonic() < until:
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (output / "MANIFEST.json").exists()
+    assert sums_of(build(tmp_path / "1.jsonl", output, *own[2:])) == sums_of(delta)
+    verify.main([old.directory, str(output)])
+
+
+# Lists the older duplicates of one partition, and waits before the next for its end.
+ONE_LIST = """
+import sys, threading
+from textmill.pipelines.build_corpus import main
+from textmill.pipelines.corpus import partition_steps
+
+list_known, turn = partition_steps.list_known, threading.Lock()
+def list_one(*arguments):
+    turn.acquire()
+    return list_known(*arguments)
+
+partition_steps.list_known = list_one
+main(sys.argv[1:])
+"""
 
 
 def test_bad_flags_are_refused(tmp_path):
