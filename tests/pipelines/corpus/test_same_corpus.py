@@ -16,6 +16,7 @@ RULES = {
     "near_duplicates": ["--near_duplicates=jaccard:0.8", "--num_files=70"],  # in rounds
     "duplicate_paragraphs": ["--duplicate_paragraphs=paragraph:2", "--num_files=4"],
     "not_best": ["--near_duplicates=jaccard:0.8", "--keep_best=0.3", "--num_files=4"],
+    "older_duplicates": ["--near_duplicates=jaccard:0.8", "--num_files=70"],
     "contaminated": [*SEARCH, "--decontaminate_unit=document"],
     "contaminated lines": [*SEARCH, "--decontaminate_unit=line"],
 }
@@ -46,6 +47,17 @@ def draw_records():
     return [{"text": text, "n": draw.randint(0, 9)} for text in texts]
 
 
+def build_older(tmp_path, records, flags):
+    """A corpus of a third of the records, and a delta of another third; their directories."""
+    older = []
+    for number in range(2):
+        source = write_lines(tmp_path / f"older_{number}.jsonl", records[number::3])
+        against = [f"--against={one}" for one in older]
+        own = [*flags, "--num_files=3", *against]
+        older.append(build(source, tmp_path / f"older_{number}", *own).directory)
+    return older
+
+
 QUICK = [(rule, "parts") for rule in RULES]
 SLOW = [(rule, way) for rule in RULES for way in ("table", "prism")]
 
@@ -71,6 +83,9 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(
         "contaminated": f"--decontaminate={questions}",
         "not_best": f"--quality_model={tmp_path}/model.bin",
     }
+    if rule == "older_duplicates":
+        older = build_older(tmp_path, records, RULES[rule])
+        given[rule] = f"--against={','.join(older)}"
     flags = RULES[rule] + [given[name] for name in rule.split()[:1] if name in given]
     made = []
     for one in ("whole", way):
@@ -80,6 +95,8 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(
         counts = corpus.stats.dropped | corpus.stats.observed.get("edited", {})
         assert counts[rule.removesuffix(" lines")] > 8
         made.append([sums_of(corpus), counts])
+        if rule == "older_duplicates":
+            assert corpus.stats.observed["near_duplicates"]["for_older"] > 8
         if "contaminated" in rule:
             made[-1].append((output / "decontamination.json").read_bytes())
             made[-1].append(hits := [{**hit, "path": ""} for hit in hits_of(corpus)])
