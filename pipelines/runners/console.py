@@ -36,6 +36,7 @@ _RATE_SECONDS = 10.0  # of which the rate is
 _PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
 # A cluster whose workers cannot start may wait forever, and report it only in its own log.
 _PATIENT_SECONDS = 120.0
+_SHORT_SECONDS = 1.0  # a phase has no rate before
 _WRITES = {"build_corpus": "documents"}  # by command; others write rows
 _WORKERS = (16, 64, 256, 1024)  # of an estimate
 
@@ -197,6 +198,7 @@ class Display:
         self._read_to = self._bytes = self._rows = self._finished = 0
         self._warned, self._has_workers = False, has_workers
         self._phase: tuple[str, int] | None = None  # the last that began, and its parts
+        self._phases: dict[str, float] = {}  # when each began
         self._ended: Counter[str] = Counter()  # parts of phases
         self._began = self._printed = self._counted = time.monotonic()
         self._reports = deque([(self._began, 0)])  # when workers reported, and bytes read by then
@@ -270,6 +272,7 @@ class Display:
             parts, _, name = rest.partition(" ")
             if kind == "begin":
                 self._phase = name, int(parts)
+                self._phases.setdefault(name, time.monotonic())
             else:
                 self._ended[name] += 1
         else:
@@ -314,28 +317,40 @@ class Display:
             )
 
     def state(self) -> str:
-        """`12 MB of 34 MB read, 5.6 MB/s, 4 s of reading left`; then the phase, with its share.
+        """`reading: 12 MB of 34 MB, 5.6 MB/s, 99 rows written, 4 s left`; then the phase.
 
-        The rate is of the last 10 s, and when all is read `5.6 MB/s on average`. After reading:
-        `near-duplicates, step 2 of 9 (candidates): 3 of 64, 12 s`.
+        `near-duplicates, step 2 of 9 (candidates): 3 of 64, 5.6 MB/s, 12 s left`. The time left is
+        that of the phase; where it is unknown or over, the time since the start is shown.
         """
-        done, elapsed = self._done, max(time.monotonic() - self._began, 1e-9)
-        written = f"{self._rows:,} {_WRITES.get(self._label, 'rows')} written"
+        seconds = time.monotonic() - self._began
         if self._phase:
-            name, parts = self._phase
-            share = f": {min(self._ended[name], parts):,} of {parts:,}" * (parts > 1)
-            return ", ".join([name + share, *[written] * bool(self._rows), f"{elapsed:.0f} s"])
-        if not done:
+            words, left = self._state_of_phase(*self._phase)
+        elif self._done:
+            words, left = self._state_of_reading()
+        else:
             return (
-                f"0 of {decimal(self._total)} read in {elapsed:.0f} s: loading libraries, and "
+                f"reading: 0 of {decimal(self._total)} in {seconds:.0f} s: loading libraries, and "
                 "compiling loops that are not cached"
             )
-        rate, left = self._rate(), self._total - done
+        if self._rows:
+            words.append(f"{self._rows:,} {_WRITES.get(self._label, 'rows')} written")
+        return ", ".join([*words, f"{duration(left)} left" if left else f"{seconds:.0f} s"])
+
+    def _state_of_reading(self) -> tuple[list[str], float]:
+        """Words, and seconds left; the rate is of the last 10 s, and when all is read the mean."""
+        rate, left = self._rate(), self._total - self._done
         mean = " on average" * (not left)
-        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{decimal(int(rate))}/s{mean}"]
-        parts += [written] * bool(self._rows)
-        parts += [f"{left / rate:.0f} s of reading left" if left else f"{elapsed:.0f} s"]
-        return ", ".join(parts)
+        share = f"reading: {decimal(self._done)} of {decimal(self._total)}"
+        return [share, f"{decimal(int(rate))}/s{mean}"], left / rate
+
+    def _state_of_phase(self, name: str, parts: int) -> tuple[list[str], float]:
+        """Words, and seconds left or 0; a part stands for the same share of the inputs."""
+        ended, seconds = min(self._ended[name], parts), time.monotonic() - self._phases[name]
+        words = [name + f": {ended:,} of {parts:,}" * (parts > 1)]
+        if not ended or seconds < _SHORT_SECONDS:
+            return words, 0
+        rate = self._total * ended / parts / seconds
+        return [*words, f"{decimal(int(rate))}/s"], seconds * (parts - ended) / ended
 
 
 def duration(seconds: float) -> str:

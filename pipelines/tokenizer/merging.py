@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from rich.progress import MofNCompleteColumn, Progress
 
-from textmill.pipelines.runners.console import Console
+from textmill.pipelines.runners.console import Console, duration
 from textmill.pipelines.tokenizer.histogram import Histogram
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 from textmill.pipelines.tokenizer.options import TokenizerOptions, load_model
@@ -28,15 +28,17 @@ def merge(options: TokenizerOptions, words: Histogram) -> TrainedVocabulary:
         ) as bar,
         ThreadPoolExecutor(1) as pool,
     ):
-        task = bar.add_task("tokens", total=options.vocab_size)
+        task = bar.add_task("merging", total=options.vocab_size)
         training = pool.submit(load_model(options.model).train, words, options, progress)
         try:
-            told = time.monotonic()
+            began = told = time.monotonic()
             while not wait([training], timeout=0.1).done:
                 bar.update(task, completed=int(progress[0]))
                 if not console.is_terminal and time.monotonic() - told >= _LINE_SECONDS:
-                    told = time.monotonic()
-                    line = f"merging: {progress[0]:,} of {options.vocab_size:,} tokens"
+                    told, done = time.monotonic(), max(int(progress[0]), 1)
+                    left = (told - began) * (options.vocab_size - done) / done
+                    line = f"train_tokenizer: merging: {done:,} of {options.vocab_size:,} tokens, "
+                    line += f"{duration(left)} left"
                     console.print(line, soft_wrap=True)
         except KeyboardInterrupt:
             progress[1] = 1  # stops the loop

@@ -30,6 +30,24 @@ pipelines.build_corpus`, and so for each command. Flags may stand in a
 """
 
 
+_PROGRESS = """## Progress
+
+`build_corpus`, `train_tokenizer` and `build_shards` show the phase of a run, its share, bytes of
+the inputs per second, and the time left in the phase: a bar on a terminal, elsewhere a line every
+5 s at most.
+
+```
+build_corpus: reading: 1.2 GB of 3.0 GB, 61.2 MB/s, 29 s left
+build_corpus: near-duplicates, step 4 of 9 (comparing): 24 of 64, 88.0 MB/s, 21 s left
+build_corpus: writing documents: 60 of 64, 120.4 MB/s, 512,004 documents written, 2 s left
+build_corpus: writing the report, and publishing, 512,004 documents written, 96 s
+train_tokenizer: merging: 12,000 of 32,000 tokens, 8 s left
+```
+
+After reading, a part of a phase counts as its share of the inputs. Without an estimate the line has
+the seconds since the start. Workers on other machines without a shared disk report nothing: the
+command then counts finished shards, and the runner's own pages show its steps.
+"""
 _COMPLETION = """## Completion in shells
 
 `textmill completion bash|zsh|fish` prints a script that completes commands, flags, their choices
@@ -130,7 +148,7 @@ def reference() -> str:
         for entry, about in group.items():
             name = entry.partition(".")[2]
             lines.append(f"| [{name}](#{name}) | {about} |")
-    lines += ["", *_COMPLETION.splitlines()]
+    lines += ["", *_PROGRESS.splitlines(), "", *_COMPLETION.splitlines()]
     lines += ["", "```", *INSTALL.values(), "```", ""]
     entries = [module for group in GROUPS.values() for module in group]
     shared = shown_by(_SHARED)

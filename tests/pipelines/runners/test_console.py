@@ -2,6 +2,8 @@
 
 import io
 import os
+import pty
+import re
 import subprocess
 import sys
 import time
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 from rich.filesize import decimal
 
+from tests.tools.file_sums import file_sums
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from textmill.pipelines.runners import console
 from textmill.pipelines.runners.console import Console, Display, Journal
 from textmill.schemas.errors import DataError
@@ -35,7 +39,7 @@ def test_journals_of_many_workers_are_added_up_and_torn_lines_are_passed_over(tm
     for command, what in {"build_shards": "rows", "build_corpus": "documents"}.items():
         display = Display(str(tmp_path), 300_000, command, Console(file=io.StringIO()))
         display.update()
-        assert display.state().startswith("300.0 kB of 300.0 kB read, ")
+        assert display.state().startswith("reading: 300.0 kB of 300.0 kB, ")
         assert f", 14 {what} written, " in display.state()
 
 
@@ -47,8 +51,8 @@ def test_the_rate_is_of_the_last_seconds(tmp_path, now):
     for now[0], megabytes in read.items():
         journal.add(bytes_read=megabytes * 1_000_000)
         display.update()
-        assert f" read, {decimal(int(due[now[0]] * 1e6))}/s" in display.state(), now[0]
-    assert display.state() == "200.0 MB of 200.0 MB read, 1.8 MB/s on average, 110 s"
+        assert f" MB, {decimal(int(due[now[0]] * 1e6))}/s" in display.state(), now[0]
+    assert display.state() == "reading: 200.0 MB of 200.0 MB, 1.8 MB/s on average, 110 s"
 
 
 def test_silence_is_remarked_on_once(tmp_path, now):
@@ -93,12 +97,111 @@ def test_after_reading_the_phase_is_shown_with_its_share(tmp_path, now):
         now[0] = 20.0
         display.update()
     assert said.getvalue().splitlines() == [
-        "build_corpus: 200 bytes of 200 bytes read, 40 bytes/s on average, 5 s",
+        "build_corpus: reading: 200 bytes of 200 bytes, 40 bytes/s on average, 5 s",
         "build_corpus: exact duplicates: 1 of 64, 10 s",
         "build_corpus: waiting for s3://b/x\\x1b: 503; retry 3 in 4 s",
         "build_corpus: writing documents: 0 of 64, 1,234 documents written, 15 s",
         "build_corpus: writing the report, 1,234 documents written, 20 s",
     ]
+
+
+def test_a_phase_has_a_rate_and_the_time_left(tmp_path, now):
+    """Of 4 parts of 100 MB; a second of two phases that run at once does not reset the first."""
+    journal = Journal(str(tmp_path))
+    display = Display(str(tmp_path), 400_000_000, "x", Console(file=io.StringIO()))
+    journal.add(bytes_read=100_000_000, rows=5)
+    now[0] = 2.0
+    display.update()
+    assert display.state() == "reading: 100.0 MB of 400.0 MB, 50.0 MB/s, 5 rows written, 6 s left"
+    journal.add(bytes_read=300_000_000)
+    now[0], states = 10.0, []
+    for seconds in (0.5, 10.0, 10.0):
+        with journal.phase("packing", 4):
+            display.update()
+            with journal.phase("listing"):
+                now[0] += seconds
+        display.update()
+        with journal.phase("packing", 4):
+            display.update()
+            states.append(display.state())
+    assert states == [
+        "packing: 1 of 4, 5 rows written, 10 s",  # too short for a rate
+        "packing: 3 of 4, 28.6 MB/s, 5 rows written, 4 s left",
+        "packing: 4 of 4, 19.5 MB/s, 5 rows written, 30 s",
+    ]
+
+
+SHOWN = """
+import sys, time
+from textmill.pipelines.runners import console
+console._PLAIN_SECONDS = 0.0
+journal = console.Journal(sys.argv[1])
+display = console.Display(sys.argv[1], 400_000_000, "build_shards")
+def show():
+    display.update()
+    time.sleep(0.3)  # a terminal is refreshed ten times a second
+journal.add(bytes_read=100_000_000)
+show()
+with journal.phase("packing and writing shards", 4):
+    show()
+with journal.phase("writing the report, and publishing"):
+    show()
+display.close()
+"""
+PHASES = (
+    r"reading: 100.0 MB of 400.0 MB, [\d.]+ GB/s, 1 s left",
+    "packing and writing shards: 0 of 4, [01] s",
+    "writing the report, and publishing, [01] s",
+)
+
+
+def run_in_terminal(*command: str) -> str:
+    """Standard error of a command that succeeds, whose terminal is 120 columns wide."""
+    terminal, stderr = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+    )
+    os.close(stderr)
+    shown = b""
+    try:
+        while part := os.read(terminal, 1 << 16):
+            shown += part
+    except OSError:  # Linux's end of a terminal
+        pass
+    os.close(terminal)
+    assert process.wait() == 0, shown.decode()
+    return shown.decode()
+
+
+def test_phases_are_a_bar_on_a_terminal_and_lines_in_a_pipe(tmp_path):
+    (tmp_path / "a").mkdir()
+    shown = run_in_terminal("-c", SHOWN, str(tmp_path / "a"))
+    for phase in PHASES:
+        assert re.search(f"build_shards .*━.* {phase}", re.sub("\x1b\\[[0-9;]*m", "", shown)), phase
+    assert shown.endswith("\x1b[2K"), "the bar is removed at its end"
+    done = run_python("-c", SHOWN, tmp_path, check=True)
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(PHASES)
+    for line, phase in zip(lines, PHASES, strict=True):
+        assert re.fullmatch(f"build_shards: {phase}", line)
+
+
+@pytest.mark.slow
+def test_a_run_in_a_terminal_writes_the_same_bytes_as_one_in_a_pipe(tmp_path):
+    (tmp_path / "text.txt").write_text("a dog, and another dog\n" * 9)
+    flags = [f"--input={tmp_path / 'text.txt'}", "--document=line", "--near_duplicates=jaccard:0.8"]
+    command = ["-m", "pipelines.build_corpus", *flags]
+    shown = run_in_terminal(*command, f"--output={tmp_path / 'a'}")
+    assert "\x1b[" in shown and "build_corpus" in shown and "━" in shown
+    done = run_python(*command, f"--output={tmp_path / 'b'}", check=True)
+    assert "\x1b" not in done.stderr and "━" not in done.stderr
+    kept = file_sums(tmp_path / "a")
+    assert kept == file_sums(tmp_path / "b") and len(kept) > 3
 
 
 def test_a_note_without_a_display_is_on_stderr(tmp_path, capsys):
