@@ -10,6 +10,7 @@ from typing import Any
 from textmill.pipelines.runners.launch import check_arguments, check_runner, with_beam
 from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.runtime.imports import block_pandas
+from textmill.pipelines.runtime.memory import keep_freed_memory
 from textmill.pipelines.runtime.s3_flags import take_s3_flags
 from textmill.schemas.commands.entry import import_later, require_address_space
 from textmill.schemas.commands.flag_file import read_config
@@ -95,6 +96,7 @@ class Builder:
     def start(self, options: Any, beam_arguments: list[str], say: Say) -> Result[Any] | None:
         """Builds or finds the output; None if the options request only a plan or a check."""
         take_s3_flags(beam_arguments)
+        keep_freed_memory()
         block_pandas()
         if options.preflight:
             with_beam()

@@ -10,6 +10,7 @@ import time
 
 from textmill.pipelines.runners.runner_flags import LAUNCHER
 from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports, block_pandas
+from textmill.pipelines.runtime.memory import keep_freed_memory
 from textmill.schemas.commands.entry import leave_at_once
 
 
@@ -34,6 +35,7 @@ if __name__ == "__main__":
         from apache_beam.runners.worker import sdk_worker_main
 
         from textmill.pipelines.runners.beam_sampler import sample_often
+    keep_freed_memory()
     block_pandas()
     sample_often()
     sdk_worker_main.main(sys.argv)
