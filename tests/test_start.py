@@ -76,6 +76,23 @@ def test_help_and_a_wrong_flag_load_little(entry, bare):
         assert not modules & HEAVY
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["train"], ["genrate"]])
+def test_what_no_command_is_run_for_loads_no_package(arguments, bare):
+    code = """
+import json, sys
+from textmill.schemas.commands.textmill import main
+sys.argv = ["textmill", *sys.argv[1:]]
+try:
+    main()
+except SystemExit:
+    pass
+print()
+print(json.dumps(sorted(sys.modules)))
+"""
+    done = run_python("-c", code, *arguments, check=True)
+    assert packages({*json.loads(done.stdout.splitlines()[-1])} - bare) == set()
+
+
 def test_loops_load_without_what_else_is_installed_for_numba(tmp_path):
     """Together 0.4 s of each process; fails when numba imports them in a different way."""
     (tmp_path / "text.txt").write_text("a dog, and another dog\n" * 9)
