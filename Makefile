@@ -22,7 +22,7 @@ help:
 	@echo "make flink-test    tests on a Flink cluster of two hosts (root, Java, Maven)"
 	@echo "make check   ruff and pyright"
 	@echo "make docs    pages and API reference as a website, in site/"
-	@echo "make bench   all benchmarks, into benchmarks/ (35 minutes; text from ../shared/data)"
+	@echo "make bench   all benchmarks, into benchmarks/ (40 minutes; text from ../shared/data)"
 	@echo "make prism   Beam's runner in Go, for --runner=PrismRunner, into .venv/bin"
 	@echo "make lock    update requirements.lock from setup.py"
 	@echo "make clean   remove .venv, demo/, benchmarks/ and caches"

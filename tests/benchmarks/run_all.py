@@ -5,7 +5,7 @@
     python -m tests.benchmarks.run_all --small
 
 Each bench is a process of its own, one after another; one that fails is a row that says why. The
-figures mean something on an idle machine only. What does not fit into 35 minutes has flags: sources
+figures mean something on an idle machine only. What does not fit into 40 minutes has flags: sources
 and all vocabularies in bench_build_shards, a corpus in bench_workers, more text in bench_memory and
 bench_train_tokenizer.
 """
@@ -60,6 +60,7 @@ SUITE = (
     Bench("bench_readers", 60, "--megabytes=1"),
     Bench("bench_first_batch", 10, "--megabytes=5 --rows=100000"),
     Bench("bench_store", 30, "--megabytes=5 --rows=50000"),
+    Bench("bench_streaming", 240, "--megabytes=500 --part_rows=100000 --peer_rows=2000"),
     Bench("bench_verify", 25, "--megabytes=5 --rows=100000"),
     Bench("bench_compression", 20, "--megabytes=5"),
     Bench("bench_trainers", 300, "--steps=8"),

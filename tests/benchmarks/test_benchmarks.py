@@ -66,8 +66,8 @@ def test_every_bench_is_in_the_suite():
     assert sorted(listed) == sorted(path.stem for path in BENCHMARKS.glob("bench_*.py"))
 
 
-def test_the_suite_takes_less_than_35_minutes():
-    assert sum(bench.seconds for bench in run_all.SUITE) < 35 * 60
+def test_the_suite_takes_less_than_40_minutes():
+    assert sum(bench.seconds for bench in run_all.SUITE) < 40 * 60
 
 
 def test_contestants_take_turns_and_every_other_round_goes_backwards():

@@ -76,6 +76,7 @@ class FaultProxy(ThreadingHTTPServer):
     Attributes:
       port: where it listens, on 127.0.0.1.
       requests: (method, unquoted path with query) of all since the last `clear`.
+      sent: bytes of the bodies of answers so far.
     """
 
     request_queue_size = 128
@@ -84,6 +85,7 @@ class FaultProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Exchange)
         self.port, self.behind = self.server_address[1], behind
         self.requests: list[tuple[str, str]] = []
+        self.sent = 0
         self.cleared = threading.Event()
         self._rules: list[Rule] = []
         self._over: set[str] = set()  # buckets of tests that are over
@@ -138,6 +140,11 @@ class FaultProxy(ThreadingHTTPServer):
     corrupt = partialmethod(_add, "corrupt")
     slow = partialmethod(_add, "slow", times=None)
     hang = partialmethod(_add, "hang", times=None)  # until `clear`
+
+    def note_sent(self, size: int) -> None:
+        """Counts bytes of a body."""
+        with self._lock:
+            self.sent += size
 
     def rule_for(self, method: str, target: str) -> Rule | None:
         """Notes a request; the first rule that is due to it."""
@@ -198,13 +205,17 @@ class _Exchange(BaseHTTPRequestHandler):
         if action == "corrupt":
             content = _with_flipped_bit(content, rule.at)
         if action == "cut_download":
-            self.wfile.write(content[: rule.after])
+            self._send(content[: rule.after])
             time.sleep(0.05)  # a reset overtakes what has not been read
             raise _Gone
         step = rule.chunk or len(content) or 1
         for start in range(0, len(content), step):
             time.sleep(rule.seconds)
-            self.wfile.write(content[start : start + step])
+            self._send(content[start : start + step])
+
+    def _send(self, content: bytes) -> None:
+        self.wfile.write(content)
+        self.server.note_sent(len(content))
 
     def _read_body(self, stop: int | None) -> bytes:
         """The body as it was sent, chunks and all; resets after `stop` bytes of a longer one."""
