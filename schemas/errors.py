@@ -86,6 +86,20 @@ def as_keywords(message: str, names: Mapping[str, str] = _AS_THEY_ARE) -> str:
     return _MARKED.sub(keyword, message) if _OPEN in message else message
 
 
+class Caution(str):
+    """A warning: what happened, where, and what to do; docs/troubleshooting.md lists all.
+
+    Its flags are marked.
+    """
+
+    __slots__ = ()
+
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        return f"warning: {self}"
+
+
 class TextmillError(Exception):
     """The message is one paragraph with the value, its location, the cause and the remedy."""
 

@@ -344,7 +344,18 @@ def test_the_reference_of_commands_is_that_of_their_help():
     assert is_current, "run `python -m tests.tools.command_reference`"
 
 
-def test_troubleshooting_has_every_error():
+def test_every_warning_is_a_caution():
+    """Troubleshooting lists Cautions: no other text begins as a warning does."""
+    found = []
+    for folder in ("pipelines", "schemas", "trainers"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and str(node.value).startswith("warning: "):
+                    found.append(path.relative_to(ROOT).as_posix())
+    assert found == ["schemas/errors.py"]
+
+
+def test_troubleshooting_has_every_error_and_warning():
     page = message_reference.PAGE.read_text(encoding="utf-8")
     is_current = page.endswith(message_reference.reference())
     assert is_current, "run `python -m tests.tools.message_reference`"

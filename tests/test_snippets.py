@@ -1,20 +1,15 @@
 """Commands and Python on pages run as shown, and print what the page shows.
 
-A block that runs stands behind a comment:
-
-    <!-- run -->                            in a directory with what pages name: texts, corpus, ...
-    <!-- run: slow steps=2 model=tiny -->   in the slow tests, with other values for these names
-    <!-- run: demo -->                      commands of the demo; `...` stands for the rest of one
-    <!-- shown -->                          what the block above prints
+`tests/tools/page_blocks.py` describes the marks of blocks: each block has one.
 
 Each line that is shown must be printed: as it is by the demo, with numbers within `TOLERANCE` (or
 `OTHER_TEXT` if this Python's documentation has another number of documents than the README's); with
-any numbers in other directories. Seconds are any; a line of `...` stands for others.
+any numbers in other directories. Seconds and digests are any; a line of `...` stands for others,
+and a line that ends in `...` is the beginning of one.
 """
 
 import contextlib
 import importlib
-import io
 import itertools
 import json
 import os
@@ -28,32 +23,18 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.tools.message_reference import texts_of_sources
+from tests.tools.page_blocks import KINDS, PAGES, Block, groups_of, read_blocks
+from tests.tools.page_world import build_world, printed, train_models
 from tests.tools.places import ROOT
 from textmill.pipelines.demo import DemoOptions, _commands, write_documents
 
 TOLERANCE, OTHER_TEXT = 0.02, 0.2
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_BLOCK = re.compile(r"^<!-- (?:run(?:: ([^>]*))?|(shown)) -->\n+```(\w*)\n(.*?)^```$", re.M | re.S)
+_COMMAND = re.compile(r"(\$ )?(python -m |textmill |cat [^>]*$)")
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-_OUTPUTS = ("--output=", "--export=")
-
-
-class Block(NamedTuple):
-    """A block that runs.
-
-    Attributes:
-      place: README.md:57.
-      words: of the comment, without `run`.
-      language: python, or "" for commands.
-      code: as it runs.
-      shown: lines of a block behind <!-- shown -->.
-    """
-
-    place: str
-    words: tuple[str, ...]
-    language: str
-    code: str
-    shown: tuple[str, ...] = ()
+_OUTPUTS = ("--output=", "--export=", "--export_saved_model=", "--to=")
+GROUPS = [group for page in PAGES for group in groups_of(page)]
+BLOCKS = [block for group in GROUPS for block in group]
 
 
 class Step(NamedTuple):
@@ -63,44 +44,38 @@ class Step(NamedTuple):
     shown: tuple[str, ...]
 
 
-def blocks_of(page: Path) -> list[Block]:
-    """The blocks of a page that run."""
-    text, found = page.read_text(encoding="utf-8"), []
-    for match in _BLOCK.finditer(text):
-        words, shown, language, code = match.groups()
-        if shown:
-            found[-1] = found[-1]._replace(shown=tuple(code.splitlines()))
-            continue
-        place = f"{page.name}:{text[: match.start()].count(chr(10)) + 2}"
-        words = tuple(shlex.split(words or ""))
-        for name, equals, value in (word.partition("=") for word in words):
-            if equals:
-                code, changed = re.subn(rf"\b{name}=('[^']*'|[^\s,)]+)", f"{name}={value}", code)
-                assert changed, f"{place} has no {name}="
-        found.append(Block(place, words, language, code))
-    return found
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)  # README.md: few bytes
+def test_every_block_has_a_mark(page):
+    for block in read_blocks(page):
+        assert block.kind in KINDS, f"{block.place}: no mark (tests/tools/page_blocks.py)"
+        assert block.about or block.kind in ("run", "shown", "message"), f"{block.place}: why?"
+        if block.kind == "tested by":
+            test = (ROOT / block.about).read_text(encoding="utf-8")
+            assert Path(block.place.split(":")[0]).name in test, block.place
 
 
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-
-
-def test_all_python_of_readers_runs():
-    text = (ROOT / "docs/readers.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    ours = [block for block in blocks if "import seqio" not in block]  # is not installed
-    assert [block.code for block in blocks_of(ROOT / "docs/readers.md") if block.language] == ours
+def test_messages_on_pages_are_those_of_the_sources():
+    texts = "\n".join(texts_of_sources())
+    parts = [text.split("...") for text in texts.splitlines()]
+    patterns = [re.compile(".+".join(map(re.escape, part)) + "( .+)?") for part in parts]
+    blocks = [block for page in PAGES for block in read_blocks(page) if block.kind == "message"]
+    for block in blocks:
+        for message in re.split(r"^(?:error|warning|note): ", block.code, flags=re.M)[1:]:
+            text = " ".join(message.split())
+            assert any(pattern.fullmatch(text) for pattern in patterns), f"{block.place}: {text}"
+    assert blocks
 
 
 def chosen(*, language: str, slow: bool) -> list:
-    """Blocks as parameters of a test."""
-    some = [b for b in BLOCKS if "demo" not in b.words and b.language == language]
-    return [pytest.param(b, id=b.place) for b in some if ("slow" in b.words) == slow]
+    """Groups of blocks as parameters of a test."""
+    some = [g for g in GROUPS if "demo" not in g[0].words and g[0].language == language]
+    return [pytest.param(g, id=g[0].place) for g in some if ("slow" in g[0].words) == slow]
 
 
 def steps_of(code: str) -> list[Step]:
     """The commands of a block, each with the lines below it."""
     lines = code.replace("\\\n", " ").splitlines()
-    starts = [n for n, line in enumerate(lines) if re.match(r"(\$ )?(python -m |textmill )", line)]
+    starts = [n for n, line in enumerate(lines) if _COMMAND.match(line)]
     steps = []
     for start, stop in itertools.pairwise([*starts, len(lines)]):
         prompt = lines[start].startswith("$ ")
@@ -109,9 +84,17 @@ def steps_of(code: str) -> list[Step]:
     return steps
 
 
+def split_words(command: str) -> list[str]:
+    """The words of a command as a shell reads them."""
+    split = ["bash", "-c", f"printf '%s\\0' {command}"]
+    return subprocess.run(split, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
+
+
 def run(command: str) -> str:
     """What a command prints, in this process."""
-    words = shlex.split(command, comments=True)
+    words = split_words(command)
+    if words[0] == "cat":
+        return "".join(Path(word).read_text(encoding="utf-8") for word in words[1:])
     if words[0] == "textmill":
         from textmill.schemas.commands.textmill import COMMANDS
 
@@ -119,9 +102,8 @@ def run(command: str) -> str:
     for word in words:
         for flag in _OUTPUTS:
             if word.startswith(flag):
-                shutil.rmtree(word.removeprefix(flag), ignore_errors=True)
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                subprocess.run(["rm", "-rf", word.removeprefix(flag)], check=True)
+    with printed() as out:
         importlib.import_module(f"textmill.{words[2]}").main(words[3:])
     return out.getvalue()
 
@@ -129,7 +111,7 @@ def run(command: str) -> str:
 def plain(line: str) -> str:
     """A line without the borders of tables, and without seconds."""
     words = " ".join(re.sub("[│┃┌┐└┘├┤┬┴┼─━┏┓┗┛┡┩╇╈┳┻]", " ", line).split())
-    return re.sub(r"\b[\d.]+ s\b", "N s", words)
+    return re.sub(r"\b[\d.]+ s\b", "N s", re.sub(r"\b[0-9a-f]{12,}\b", "DIGEST", words))
 
 
 def missing(shown: tuple[str, ...], printed: str, tolerance: float) -> list[str]:
@@ -138,9 +120,12 @@ def missing(shown: tuple[str, ...], printed: str, tolerance: float) -> list[str]
 
     def is_printed(line: str) -> bool:
         numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(line)]
+        wanted = _NUMBER.sub("#", line)
         for candidate in lines:
-            if _NUMBER.sub("#", candidate) == _NUMBER.sub("#", line):
+            words = _NUMBER.sub("#", candidate)
+            if words == wanted or (line.endswith("...") and words.startswith(wanted[:-3])):
                 found = [float(n.replace(",", "")) for n in _NUMBER.findall(candidate)]
+                found = found[: len(numbers)]
                 if all(
                     abs(a - b) <= tolerance * max(abs(a), 1e-9)
                     for a, b in zip(numbers, found, strict=True)
@@ -158,60 +143,59 @@ def world(topics, tmp_path_factory):
     place = tmp_path_factory.mktemp("world")
     texts = [text for text in topics if len(text) > 100][:300]
     with contextlib.chdir(place):
-        os.mkdir("texts")
-        for number, text in enumerate(texts):
-            Path(f"texts/{number}.txt").write_text(text, encoding="utf-8")
-        lines = [json.dumps({"text": text, "lang": "en"}) + "\n" for text in texts]
-        Path("pages.jsonl").write_text("".join(lines), encoding="utf-8")
-        run(
-            "python -m pipelines.build_corpus --input=texts --output=corpus --min_words=15 "
-            "--gopher_min_alphabetic=0.8 --keep_rejects"
-        )
-        run(
-            "python -m pipelines.train_tokenizer --input=corpus --output=tokenizer --vocab_size=600"
-        )
-        rows = "python -m pipelines.build_shards --tokenizer=tokenizer --input=corpus "
-        run(
-            f"{rows} --task=clm --max_length=64 --num_shards=1 --splits=train:0.9,validation:0.1 "
-            "--file_format=both --output=shards"
-        )
-        for name in ("books", "web", "demo/shards"):
-            shutil.copytree("shards", name)
-        run(
-            f"{rows} --task=tokens --num_shards=1 --file_format=npy,llmc,array_record "
-            "--output=documents"
-        )
-        for to in ("parquet", "arrow"):
-            run(f"python -m pipelines.export shards --to={to} --output=shards-{to}")
-        run("python -m pipelines.export shards --to=parquet --layout=huggingface --output=rows")
+        build_world(texts, run)
+    return place
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    """The same with trained models."""
+    place = tmp_path_factory.mktemp("trained") / "world"
+    shutil.copytree(world, place)
+    with contextlib.chdir(place):
+        train_models(run)
     return place
 
 
 @pytest.fixture
 def here(world, tmp_path, monkeypatch):
     """A copy of the directory, in which a block runs."""
-    shutil.copytree(world, tmp_path / "world")
-    monkeypatch.chdir(tmp_path / "world")
+    enter_copy(world, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def here_with_models(trained, tmp_path, monkeypatch):
+    """A copy of the directory with models."""
+    enter_copy(trained, tmp_path, monkeypatch)
+
+
+def enter_copy(place: Path, to: Path, monkeypatch) -> None:
+    shutil.copytree(place, to / "world")
+    monkeypatch.chdir(to / "world")
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.syspath_prepend(str(to / "world"))
 
 
-def check_commands(block: Block) -> None:
-    printed = ""
-    for step in steps_of(block.code):
-        printed = run(step.command)
-        assert missing(step.shown, printed, float("inf")) == [], printed
-    assert printed and missing(block.shown, printed, float("inf")) == [], printed
+def check_commands(group: list[Block]) -> None:
+    for block in group:
+        for name, content in block.files:
+            Path(name).write_text(content, encoding="utf-8")
+        printed = ""
+        for step in steps_of(block.code):
+            printed = run(step.command)
+            assert missing(step.shown, printed, float("inf")) == [], printed
+        assert printed and missing(block.shown, printed, float("inf")) == [], printed
 
 
-@pytest.mark.parametrize("block", chosen(language="", slow=False))
-def test_commands_run(block, here):
-    check_commands(block)
+@pytest.mark.parametrize("group", chosen(language="", slow=False))
+def test_commands_run(group, here):
+    check_commands(group)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", chosen(language="", slow=True))
-def test_commands_that_take_longer_run(block, here):
-    check_commands(block)
+@pytest.mark.parametrize("group", chosen(language="", slow=True))
+def test_commands_that_take_longer_run(group, here_with_models):
+    check_commands(group)
 
 
 LIMITED = """
@@ -225,8 +209,9 @@ for block in json.load(open(sys.argv[1])):
 """
 
 
-def run_python(blocks: list[Block]) -> str:
+def run_python(groups: list[list[Block]]) -> str:
     """What blocks print, in one new process, in which `batches` end."""
+    blocks = [block for group in groups for block in group]
     Path("blocks.json").write_text(json.dumps([block.code for block in blocks]))
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, "blocks.json"],
@@ -240,18 +225,21 @@ def run_python(blocks: list[Block]) -> str:
     return done.stdout
 
 
+def check_python(groups: list[list[Block]]) -> None:
+    printed = run_python(groups)
+    for [block] in groups:
+        assert missing(block.shown, printed, float("inf")) == [], f"{block.place}: {printed}"
+
+
 def test_python_runs(here):
-    printed = run_python([param.values[0] for param in chosen(language="python", slow=False)])
-    assert printed
+    check_python([param.values[0] for param in chosen(language="python", slow=False)])
 
 
 @pytest.mark.slow
-def test_python_that_takes_longer_runs(here):
-    blocks = [param.values[0] for param in chosen(language="python", slow=True)]
-    assert len(blocks) > 9
-    printed = run_python(blocks)
-    for block in blocks:
-        assert missing(block.shown, printed, float("inf")) == [], block.place
+def test_python_that_takes_longer_runs(here_with_models):
+    groups = [param.values[0] for param in chosen(language="python", slow=True)]
+    assert len(groups) > 9
+    check_python(groups)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES
 from textmill.pipelines.rows.routing import content_digests
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, FieldError, flag
+from textmill.schemas.errors import Caution, DataError, FieldError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import OLDER_DUPLICATES, CorpusStatistics
@@ -116,13 +116,14 @@ def has_signatures(corpus: Corpus, near: Mapping[str, Any]) -> bool:
     return is_same and corpus.lists(corpus.schema.signature_names()[0])
 
 
-def warn_of_ancestors(corpora: Iterable[Corpus], near: Mapping[str, Any]) -> Iterator[str]:
+def warn_of_ancestors(corpora: Iterable[Corpus], near: Mapping[str, Any]) -> Iterator[Caution]:
     """Yields a warning about each corpus whose texts a search for near-duplicates must read."""
     for corpus in corpora:
         if near and not has_signatures(corpus, near):
-            yield (
+            yield Caution(
                 f"{corpus.directory} has no signatures of {flag('shingle', near['shingle'])} and "
-                f"{flag('bands', near['bands'])}: all its texts are read and signed again"
+                f"{flag('bands', near['bands'])}: all its texts are read and signed again, "
+                "which takes longer; build it with these flags next time"
             )
 
 
@@ -132,7 +133,7 @@ def count_known(statistics: CorpusStatistics) -> tuple[int, int]:
     return statistics.dropped.get(OLDER_DUPLICATES, 0), near
 
 
-def warn_of_empty(delta: Corpus, older: Sequence[Corpus]) -> Iterator[str]:
+def warn_of_empty(delta: Corpus, older: Sequence[Corpus]) -> Iterator[Caution]:
     """Yields a warning about a delta without a document; `older` are its ancestors."""
     stats = delta.stats
     if stats.total().documents:
@@ -145,7 +146,7 @@ def warn_of_empty(delta: Corpus, older: Sequence[Corpus]) -> Iterator[str]:
         f"({flag('near_duplicates', delta.schema.parameters.get('near_duplicates'))})": near,
         f"{others:,} {'was' if others == 1 else 'were'} dropped for other reasons": others,
     }
-    yield (
+    yield Caution(
         f"no document is new, so {delta.directory} is empty: of "
         f"{number_of(stats.documents_read, 'document')}, compared with "
         f"{', '.join(one.directory for one in older)}, "

@@ -6,13 +6,13 @@ from textmill.pipelines.corpus.rule_warnings import warn_of
 from textmill.pipelines.corpus.short_pages import warn_of_hosts
 from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.readers.page_rights import RIGHTS
-from textmill.schemas.errors import flag
+from textmill.schemas.errors import Caution, flag
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import FILLED
 from textmill.schemas.format.manifest import DECONTAMINATION
 
 
-def warnings_of(corpus: Corpus) -> list[str]:
+def warnings_of(corpus: Corpus) -> list[Caution]:
     """Warnings about rules that remove too much, texts not searched for, and empty fields."""
     stats = corpus.stats
     filled = stats.observed.get(FILLED, {})
@@ -24,7 +24,9 @@ def warnings_of(corpus: Corpus) -> list[str]:
         warnings += warn_of_targets(corpus.read(DECONTAMINATION), corpus.schema.parameters)
     warnings += warn_of_hosts(read_hosts(corpus))
     return warnings + [
-        f"{flag('keep_fields')}: {name} is missing or empty in all documents: check the field's "
-        "name"
+        Caution(
+            f"{flag('keep_fields')}: {name} is missing or empty in all documents: check the "
+            "field's name"
+        )
         for name in empty
     ]

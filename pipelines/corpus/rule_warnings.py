@@ -3,12 +3,13 @@
 from textmill.pipelines.corpus.filters import Filters, sort_reasons
 from textmill.pipelines.corpus.rules.rule import RuleGroup
 from textmill.pipelines.readers.forget import REASON
+from textmill.schemas.errors import Caution
 from textmill.schemas.format.drops import Funnel, Observed, Removed
 
 _FEWEST = 20  # documents; with fewer, no share is worth a warning
 
 
-def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
+def warn_of(funnel: Funnel, observed: Observed) -> list[Caution]:
     """Warnings about rules that remove more than half of what reaches them, with likely causes.
 
     Half of the documents or of the text. A rule of a paper is compared with what reaches the
@@ -37,9 +38,9 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         for reason in sort_reasons(removed):
             one, is_of_paper = removed[reason], reason not in group.REASONS
             if reach.documents >= _FEWEST and (what := _most(one, reach, "" not in group.CAUSES)):
-                place = f"reach {row}'s rules" if is_of_paper else "reach it"
+                place = f"{row}'s rules" if is_of_paper else "it"
                 cause = _cause(group, reason.removeprefix(f"{row}:"))
-                dropped.append(f"{reason} drops {what} that {place}{cause}")
+                dropped.append(Caution(f"{reason} drops {what} that reach {place}{cause}"))
             if not is_of_paper:  # rules of their own, one after another
                 left = reach.documents - one.documents, reach.text_bytes - one.text_bytes
                 reach = Removed(*left)
@@ -50,9 +51,11 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
             if not most or removed[most].text_bytes * 2 <= taken:
                 most = ""  # no reason alone: lines that were cut, or several
             warnings.append(
-                f"{row} removes {share} of the text that reaches it"
-                + (f", most of it by {most}" if most else "")
-                + _cause(group, most.removeprefix(f"{row}:"))
+                Caution(
+                    f"{row} removes {share} of the text that reaches it"
+                    + (f", most of it by {most}" if most else "")
+                    + _cause(group, most.removeprefix(f"{row}:"))
+                )
             )
         documents -= sum(one.documents for one in removed.values())
         text_bytes -= taken

@@ -69,7 +69,7 @@ def _build(run: CorpusRun, staging: Staging, say: Say) -> None:
     digests = stage_digests(run.options.forget, staging.folder)
     against = stage_ancestors(run.options.ancestors, run.options.near.parameters(), staging.folder)
     for warning in warn_of_ancestors(run.options.ancestors, run.options.near.parameters()):
-        say(f"warning: {warning}")
+        say(warning.line)
     run.execute(
         wire(run, staging, index, digests, against),
         staging,

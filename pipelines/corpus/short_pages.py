@@ -7,13 +7,13 @@ from textmill.pipelines.inspection.report.parts import CellTable, Excerpts, Show
 from textmill.pipelines.readers.html_text import SHORT
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS, Host, PageHosts
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import flag
+from textmill.schemas.errors import Caution, flag
 
 _FEWEST = 10  # pages of a host that is worth a warning
 _NAMED, _LISTED = 3, 20  # hosts in a warning, and in the report
 
 
-def warn_of_hosts(pages: PageHosts) -> list[str]:
+def warn_of_hosts(pages: PageHosts) -> list[Caution]:
     """A warning about hosts that lose most of their pages, if there are any."""
     losing = [
         f"{host.short_pages:,} of {host.pages:,} pages of {name}"
@@ -25,8 +25,11 @@ def warn_of_hosts(pages: PageHosts) -> list[str]:
     rest = len(losing) - _NAMED
     more = f" and most pages of {number_of(rest, 'more host')}" if rest > 0 else ""
     return [
-        f"main text: {', '.join(losing[:_NAMED])}{more} have a main text below a tenth of their "
-        f"visible text: check the samples in report.html; {flag('html', 'all')} keeps all text"
+        Caution(
+            f"main text: {', '.join(losing[:_NAMED])}{more} have a main text below a tenth of "
+            "their visible text: check the samples in report.html; "
+            f"{flag('html', 'all')} keeps all text"
+        )
     ]
 
 

@@ -15,7 +15,7 @@ from textmill.pipelines.readers.sources import describe_documents
 from textmill.pipelines.runners.console import columns_table, facts_table
 from textmill.pipelines.runners.result import Result, Say
 from textmill.schemas.commands.terminal import command_name, number_of, visible
-from textmill.schemas.errors import flag
+from textmill.schemas.errors import Caution, flag
 from textmill.schemas.files.finished import Corpus, kind_of
 from textmill.schemas.format.drops import (
     REJECTED,
@@ -58,9 +58,9 @@ def print_result(result: Result[Corpus], say: Say) -> None:
     say(f"make shards: {command_name('pipelines.build_shards')} {flag('input', directory)} ...")
 
 
-def _print_warnings(warnings: Iterable[str], say: Say) -> None:
+def _print_warnings(warnings: Iterable[Caution], say: Say) -> None:
     for warning in warnings:
-        say(Text(f"warning: {warning}", "yellow"))
+        say(Text(warning.line, "yellow"))
 
 
 def plan_facts(plan: CorpusPlan) -> dict[str, str]:
@@ -99,14 +99,16 @@ def plan_facts(plan: CorpusPlan) -> dict[str, str]:
     }
 
 
-def plan_warnings(plan: CorpusPlan) -> list[str]:
+def plan_warnings(plan: CorpusPlan) -> list[Caution]:
     """Reasons why the run may fail, be slow or keep little, a line each."""
     lines = list(plan.plan.warnings())
     for reason, count in sorted(plan.dropped.items(), key=lambda item: -item[1]):
         if count > _GREEDY * plan.documents and drop_of(reason).title != "duplicates":
             lines.append(
-                f"{reason} drops {count / plan.documents:.0%} of the documents of the sample: "
-                f"check this rule, or the field that holds the text ({flag('text_field')})"
+                Caution(
+                    f"{reason} drops {count / plan.documents:.0%} of the documents of the sample: "
+                    f"check this rule, or the field that holds the text ({flag('text_field')})"
+                )
             )
     return lines
 

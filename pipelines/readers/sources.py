@@ -38,7 +38,7 @@ from textmill.pipelines.readers.formats.table import FORMATS, OTHER, formats_of
 from textmill.pipelines.readers.html_text import NO_PAGES, Extraction, check_packages
 from textmill.pipelines.readers.stored import Digest, Part, file_digests, part_digest
 from textmill.schemas.commands.terminal import command_in_message, number_of, say
-from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.errors import Caution, DataError, UsageError, flag
 from textmill.schemas.files.store import exists, read, write_file
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, pause_collector
@@ -254,7 +254,7 @@ def _parts(source: Source) -> list[Part]:
     doubts = [part for part in parts if part.doubt]
     if doubts:
         more = f" (and {number_of(len(doubts) - 1, 'more file')} like it)" * (len(doubts) > 1)
-        say(f"warning: {doubts[0].path}{more}: {doubts[0].doubt}", sys.stderr)
+        say(Caution(f"{doubts[0].path}{more}: {doubts[0].doubt}").line, sys.stderr)
     if not parts:
         raise DataError(f"the inputs have no rows; the first file is {files[0][0].path}")
     return parts
@@ -382,7 +382,7 @@ def read_blocks(staging: str) -> list[Block]:
         ) from error
 
 
-def uneven(blocks: Sequence[Block], workers: int) -> str | None:
+def uneven(blocks: Sequence[Block], workers: int) -> Caution | None:
     """The warning about a block so large that other workers wait for its reader; None if none is.
 
     Plain text, JSON Lines and CSV are cut anywhere, Arrow between batches. A compressed file cannot
@@ -396,7 +396,7 @@ def uneven(blocks: Sequence[Block], workers: int) -> str | None:
     remedy = "unpack it if it is compressed, or split it into several files"
     if part.format == "parquet":
         remedy = "write it with smaller row groups"
-    return (
+    return Caution(
         f"one of {workers} workers reads {largest.bytes / total:.0%} of the input while the others "
         f"wait: {part.path} ({decimal(part.bytes)}) is read as a whole; {remedy}"
     )

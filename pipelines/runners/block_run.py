@@ -184,7 +184,7 @@ class BlockRun:
         """Writes the blocks to the staging directory; warns if workers will wait for each other."""
         workers = self.flags.number if self.is_local else CLUSTER_WORKERS
         if warning := uneven(self.blocks, workers):
-            say(f"warning: {warning}")
+            say(warning.line)
         scratch = staging.scratch(local=self.is_local)
         if not is_url(scratch):
             os.mkdir(scratch)

@@ -22,7 +22,7 @@ from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import cpu_hours, duration
 from textmill.pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import flag
+from textmill.schemas.errors import Caution, flag
 from textmill.schemas.files import store
 
 # Measured: Beam in memory, and a worker with its programs and a loaded tokenizer.
@@ -178,18 +178,18 @@ class RunPlan:
         held = max(readers * needs.block_bytes, writers * needs.key_bytes, self.needs.serial_bytes)
         return int(base * processes + held)
 
-    def warnings(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[Caution]:
         """Reasons why the run may fail or be slow, a line each."""
         if self.on.is_local:
             need, free = self.disk_bytes(), self.free_bytes()
             if need > free:
-                yield (
+                yield Caution(
                     f"the disk of {self.output} is too small: about {decimal(need)} are needed and "
                     f"{decimal(free)} are free; use another {flag('output')}"
                 )
             need, available = self.memory_bytes(), psutil.virtual_memory().available
             if need > available:
-                yield (
+                yield Caution(
                     f"memory may be too small: about {decimal(need)} are needed and "
                     f"{decimal(available)} are available; use fewer {flag('direct_num_workers')} "
                     "or more and smaller files"

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from textmill.schemas.errors import Caution
+
 T = TypeVar("T")
 # Prints what it is given, as `print` does: lines of progress, tables of rich.
 Say = Callable[..., None]
@@ -24,5 +26,5 @@ class Result(Generic[T]):
     thing: T
     seconds: float | None
     documents: str
-    warnings: tuple[str, ...]
+    warnings: tuple[Caution, ...]
     inputs: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from textmill.pipelines.runners.shuffle import count_elements
 from textmill.pipelines.shards.estimate import Estimate
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.writers.output_directory import other_sizes
-from textmill.schemas.errors import DataError, flag
+from textmill.schemas.errors import Caution, DataError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import DatasetInfo, open_finished
 from textmill.schemas.format.manifest import MANIFEST
@@ -62,7 +62,7 @@ class BuildPlan:
         )
         return RunPlan(self.run, self.output, "shards", needs, self.run.times)
 
-    def warnings(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[Caution]:
         """Reasons why the run may fail or be slow, a line each."""
         yield from self.needs().warnings()
         estimate, shards = self.estimate, self.run.schema.shards
@@ -71,7 +71,7 @@ class BuildPlan:
         largest = estimate.scratch_bytes * share / sum(estimate.rows.values())
         if self.run.shuffle_by == "runner" and largest > _MOST_KEY_BYTES:
             more = 1 << int(sum(shards.values()) * largest / _GOOD_KEY_BYTES).bit_length()
-            yield (
+            yield Caution(
                 f"the largest shard takes {decimal(int(largest))} in the shuffle, more than the "
                 f"limit of {decimal(_MOST_KEY_BYTES)}: use {flag('num_shards', min(more, 99_999))}"
             )

@@ -27,7 +27,7 @@ def print_plan(plan: BuildPlan, say: Callable[..., None]) -> None:
     """
     say(facts_table(plan_facts(plan), title="plan (nothing was written)"))
     for warning in plan.warnings():
-        say(f"warning: {warning}", style="yellow")
+        say(warning.line, style="yellow")
 
 
 def print_result(result: Result[DatasetInfo], say: Callable[..., None]) -> None:
@@ -47,7 +47,7 @@ def print_result(result: Result[DatasetInfo], say: Callable[..., None]) -> None:
     if info.stats.total().labels:
         say("", labels_table(info.stats), "")
     for warning in result.warnings:
-        say(f"warning: {warning}", style="yellow")
+        say(warning.line, style="yellow")
     directory = shlex.quote(info.directory)
     say(f"inspect it: {command_name('pipelines.inspect_shards')} {directory} {flag('row', 0)}")
     if trainer := task_class(info.schema.task).trainer:

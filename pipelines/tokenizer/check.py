@@ -11,7 +11,7 @@ from textmill.pipelines.tasks.chat_turns import find_turn_ends
 from textmill.pipelines.tokenizer.histogram import Histogram
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.uncompiled_patterns import fault_of
-from textmill.schemas.errors import FieldError, UsageError, flag
+from textmill.schemas.errors import Caution, FieldError, UsageError, flag
 from textmill.schemas.tokenizers.chat_template import ChatTemplate
 
 _MANY_RETURNS = 0.005  # share of all words
@@ -51,19 +51,21 @@ def notes_on_pattern(pattern: str) -> Iterator[str]:
         )
 
 
-def warn_of_returns(histogram: Histogram) -> Iterator[str]:
+def warn_of_returns(histogram: Histogram) -> Iterator[Caution]:
     """A warning if Windows line ends become a part of the vocabulary."""
     counts = histogram.counts["count"].to_numpy()
     holds = pc.match_substring(histogram.counts["word"], "\r")
     share = counts[holds.to_numpy()].sum() / max(counts.sum(), 1)
     if share > _MANY_RETURNS:
-        yield (
+        yield Caution(
             f"{share:.1%} of all words contain a carriage return, from Windows line ends: "
             "remove them (sed -i 's/\\r$//' FILE) and train again"
         )
 
 
-def warn_of_endless_turns(settings: Mapping[str, Any], specials: Sequence[str]) -> Iterator[str]:
+def warn_of_endless_turns(
+    settings: Mapping[str, Any], specials: Sequence[str]
+) -> Iterator[Caution]:
     """A warning if build_shards --task=chat would reject the chat template with these tokens.
 
     Args:
@@ -76,16 +78,17 @@ def warn_of_endless_turns(settings: Mapping[str, Any], specials: Sequence[str]) 
     try:
         find_turn_ends(ChatTemplate(settings["chat_template"], "the template", roles), specials, "")
     except UsageError as error:
-        yield (
+        yield Caution(
             f"build_shards {flag('task', 'chat')} would reject this tokenizer: {error}; or add the "
             f"end of turn to {flag('special_tokens')}"
         )
 
 
-def warn_of_small_vocabulary(options: TokenizerOptions, vocab_size: int) -> Iterator[str]:
+def warn_of_small_vocabulary(options: TokenizerOptions, vocab_size: int) -> Iterator[Caution]:
     """A warning if the text has no pairs for all tokens that were requested."""
     if vocab_size < options.vocab_size:
-        yield (
+        yield Caution(
             f"{vocab_size:,} tokens instead of {options.vocab_size:,}: no other pair "
-            f"of tokens occurs {max(1, options.min_frequency)} times"
+            f"of tokens occurs {max(1, options.min_frequency)} times; give more text, or a lower "
+            f"{flag('vocab_size')}"
         )

@@ -18,6 +18,7 @@ from textmill.pipelines.writers.output_directory import (
     refuse_own_inputs,
 )
 from textmill.pipelines.writers.staging import Staging
+from textmill.schemas.errors import Caution
 from textmill.schemas.files.finished import TokenizerInfo, open_finished
 
 
@@ -44,7 +45,7 @@ def run(options: TokenizerOptions, beam_arguments: list[str], *, say: Say) -> Re
     """
     began = time.monotonic()
     blocks = _plan_inputs(options)
-    warnings: list[str] = []
+    warnings: list[Caution] = []
 
     def make(staging: Staging) -> None:
         report = train(options, blocks, beam_arguments, staging, say, warnings)

@@ -16,7 +16,7 @@ from textmill.pipelines.runners.result import Result
 from textmill.pipelines.tokenizer.options import TextFlags
 from textmill.pipelines.tokenizer.plan import TokenizerPlan
 from textmill.schemas.commands.terminal import command_name, number_of
-from textmill.schemas.errors import flag
+from textmill.schemas.errors import Caution, flag
 from textmill.schemas.files.finished import TokenizerInfo
 from textmill.schemas.format.drops import REJECTED, describe_dropped
 from textmill.schemas.format.tokenizer_report import Fertility, TokenizerReport
@@ -65,9 +65,9 @@ def print_result(result: Result[TokenizerInfo], say: Callable[[Any], None]) -> N
     say(f"next, build a dataset: {_next_command(result)}")
 
 
-def _print_warnings(warnings: Iterable[str], say: Callable[[Any], None]) -> None:
+def _print_warnings(warnings: Iterable[Caution], say: Callable[[Any], None]) -> None:
     for warning in warnings:
-        say(Text(f"warning: {warning}", style="yellow"))
+        say(Text(warning.line, style="yellow"))
 
 
 def _report_facts(report: TokenizerReport, documents: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from textmill.pipelines.tokenizer.options import TokenizerOptions, load_model
 from textmill.pipelines.tokenizer.special_roles import config_json, tokenizer_settings
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.flag_file import CONFIG, config_bytes
+from textmill.schemas.errors import Caution
 from textmill.schemas.files import store
 from textmill.schemas.format.agreement import REPORT, TOKENIZER
 from textmill.schemas.format.manifest import HISTOGRAM
@@ -26,7 +27,7 @@ def train(
     beam_arguments: list[str],
     staging: Staging,
     say: Say,
-    warnings: list[str],
+    warnings: list[Caution],
 ) -> TokenizerReport:
     """Writes all files to the staging directory."""
 

@@ -1,9 +1,10 @@
-"""Writes the second half of docs/troubleshooting.md: every error of the code, by what people do.
+"""Writes the second half of docs/troubleshooting.md: every error and warning of the code.
 
     python -m tests.tools.message_reference
 
-Errors are DataError, UsageError and FieldError in the sources; their texts end in the remedy.
-A test fails if the page differs from the sources.
+Errors are calls of DataError and the like in the sources. Warnings are calls of Caution, the type
+that all code which prints warnings takes, and of loggers. Their texts end in the remedy. A warning
+that a rule drops much ends in a cause of the rule's table CAUSES. A test fails if the page differs.
 """
 
 import ast
@@ -12,10 +13,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.tools.places import ROOT
+from textmill.pipelines.corpus.filters import Filters
+from textmill.schemas.errors import as_flags
 
 PAGE = ROOT / "docs/troubleshooting.md"
 MARK = "## All errors\n"
-_ERRORS = {"DataError", "UsageError", "FieldError"}
+_HEAD = "| message | what to do |"
+_OF_FIELDS = {"FieldError", "FieldDataError"}
+_ERRORS = {"DataError", "LeftRunningError", "UsageError", *_OF_FIELDS}
+_WARNINGS = {"Caution", "_log.warning"}
 _LEAST_WORDS = 3  # of a text that is not from elsewhere
 # What people do, and the beginnings of paths; the first that fits counts.
 AREAS = {
@@ -76,26 +82,48 @@ def text_of(node: ast.expr) -> str:
     return "..."
 
 
-def messages() -> Iterator[Message]:
-    """The errors of all sources."""
+def texts_of_sources() -> Iterator[str]:
+    """All texts of some words in the sources; their flags are those of commands."""
+    for folder in ("pipelines", "schemas", "trainers"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.BinOp | ast.Constant | ast.JoinedStr):
+                    text = " ".join(text_of(node).split())
+                    if _has_words(text, _LEAST_WORDS - 1):
+                        yield text
+
+
+def _has_words(text: str, least: int = _LEAST_WORDS) -> bool:
+    return len(re.findall(r"(?<![-.=])\b[a-z]{2,}\b", text)) >= least
+
+
+def messages(kinds: set[str]) -> Iterator[Message]:
+    """The errors or warnings of all sources: calls of functions of these names."""
     for folder in ("pipelines", "schemas", "trainers"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             place = path.relative_to(ROOT).as_posix()
             area = next(name for name, paths in AREAS.items() if place.startswith(paths))
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) in _ERRORS and node.args:
-                    text = " ".join(text_of(node.args[-1]).split())
-                    if ast.unparse(node.func) == "FieldError" and isinstance(
-                        node.args[0], ast.Constant
-                    ):
-                        field = node.args[0].value
-                        text = f"--{field}=...: {text}" if field else f"...: {text}"
-                    if len(re.findall(r"(?<![-.=])\b[a-z]{2,}\b", text)) >= _LEAST_WORDS:
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in kinds and node.args:
+                    text = _text_of_call(node)
+                    if _has_words(text, _LEAST_WORDS - (kinds == _WARNINGS)):
                         yield split(area, text)
+
+
+def _text_of_call(node: ast.Call) -> str:
+    """The text of an error or a warning; FieldError puts the field in front."""
+    name = ast.unparse(node.func)
+    first = node.args[0]
+    text = " ".join(text_of(first if name in _WARNINGS else node.args[-1]).split())
+    text = re.sub(r"%[rs]", "...", text) if name in _WARNINGS else text
+    if name in _OF_FIELDS and isinstance(first, ast.Constant):
+        return f"--{first.value}=...: {text}" if first.value else f"...: {text}"
+    return text
 
 
 def split(area: str, text: str) -> Message:
     """A text before its remedy, and the remedy."""
+    text = re.sub(r"\.{6,}", "...", text)
     text = text.replace("`", "'").replace("|", "\\|").replace("textmill has", "... has")
     found = _REMEDY.search(text)
     remedy = text[found.end() :] if found else ""
@@ -108,12 +136,32 @@ def split(area: str, text: str) -> Message:
 
 def reference() -> str:
     """The tables of the page."""
-    found = sorted(set(messages()), key=lambda one: (re.sub(r"^[\W.]*", "", one.text).lower(), one))
+    found = _sorted(messages(_ERRORS))
     lines = [MARK]
     for area in AREAS:
         rows = [str(message) for message in found if message.area == area]
-        lines += [f"### {area}\n", "| message | what to do |", "|---|---|", *rows, ""]
-    return "\n".join(lines).rstrip() + "\n"
+        lines += [f"### {area}\n", _HEAD, "|---|---|", *rows, ""]
+    lines += ["## All warnings\n", "Behind `warning:`. A run goes on after a warning.\n"]
+    lines += [_HEAD, "|---|---|", *map(str, _sorted(messages(_WARNINGS))), ""]
+    lines += [
+        "### Rules that drop or cut more than half\n",
+        "| reason | likely cause |",
+        "|---|---|",
+    ]
+    return "\n".join([*lines, *causes()]).rstrip() + "\n"
+
+
+def _sorted(some: Iterator[Message]) -> list[Message]:
+    return sorted(set(some), key=lambda one: (re.sub(r"^[\W.]*", "", one.text).lower(), one))
+
+
+def causes() -> Iterator[str]:
+    """Rows of the rules' own tables of causes."""
+    for name, group in Filters().groups():
+        for reason, cause in group.CAUSES.items():
+            shown = reason if reason in group.REASONS else f"{name}:{reason}".rstrip(":")
+            prose = re.sub(r"(?<!\S)(--\w[^\s,;:)]*)", r"`\1`", as_flags(cause))
+            yield f"| `{shown}` | {prose[:1].upper()}{prose[1:]} |"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.decontamination.ngram_index import NgramIndex
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import flag
+from textmill.schemas.errors import Caution, flag
 from textmill.schemas.format.drops import Observed, shorten, total_counts
 from textmill.schemas.format.manifest import DECONTAMINATION
 from textmill.schemas.typed_json import parse_json, to_json
@@ -58,7 +58,7 @@ def count_targets(report: bytes) -> Observed:
     return {"evaluation_texts": total_counts(*counts)}
 
 
-def warn_of_targets(report: bytes, parameters: Mapping[str, Any]) -> list[str]:
+def warn_of_targets(report: bytes, parameters: Mapping[str, Any]) -> list[Caution]:
     """Warnings about evaluation texts that are not searched for, with examples.
 
     Args:
@@ -74,10 +74,12 @@ def warn_of_targets(report: bytes, parameters: Mapping[str, Any]) -> list[str]:
         f"documents: {flag('decontaminate_max_documents', 0)} searches for them",
     }
     return [
-        f"{flag('decontaminate')}: {count:,} of {number_of(counts['texts'], 'text')} "
-        f"{'is' if count == 1 else 'are'} not searched for, such as "
-        f"{', '.join(json.dumps(text, ensure_ascii=False) for text in examples[name][:_FEW])}; "
-        f"they have {why[name].format(**parameters)}"
+        Caution(
+            f"{flag('decontaminate')}: {count:,} of {number_of(counts['texts'], 'text')} "
+            f"{'is' if count == 1 else 'are'} not searched for, such as "
+            f"{', '.join(json.dumps(text, ensure_ascii=False) for text in examples[name][:_FEW])}; "
+            f"they have {why[name].format(**parameters)}"
+        )
         for name in _NOT_SEARCHED
         if (count := counts.get(name, 0))
     ]

@@ -35,7 +35,11 @@ def render_page(sections: Sequence[Section], content: Any, kind: str) -> bytes:
         try:
             parts = [render_part(part) for part in make(content)]
         except Exception as error:
-            _log.warning("report.html lacks its section %r", title, exc_info=True)
+            _log.warning(
+                "report.html lacks its section %r; please report the error below",
+                title,
+                exc_info=True,
+            )
             parts = [_macros().failed(f"{type(error).__name__}: {error}")]
         if parts:
             written.append((title, parts))
@@ -58,7 +62,10 @@ def report_file(make: Callable[[], bytes]) -> dict[str, bytes]:
     try:
         return {REPORT: make()}
     except Exception:
-        _log.warning("there is no report.html, since it could not be made", exc_info=True)
+        _log.warning(
+            "there is no report.html, since it could not be made; please report the error below",
+            exc_info=True,
+        )
         return {}
 
 

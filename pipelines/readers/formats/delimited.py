@@ -22,7 +22,7 @@ from textmill.pipelines.readers.formats.text import Boundary, Ends, read_runs
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Part, refuse_foreign
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.errors import Caution, DataError, UsageError, flag
 from textmill.schemas.files.store import is_url
 
 _HEADER_BYTES = 1 << 20
@@ -214,12 +214,12 @@ def _doubt(odd: list[int], dialect: Dialect) -> str:
     count, at = len(odd), f"the first at byte {odd[0]:,}"
     if dialect.has_quotes:
         fields = number_of(count, "quoted field spans", "quoted fields span")
-        return (
+        return Caution(
             f"{fields} lines and {'goes' if count == 1 else 'go'} on after the closing quote, "
             f"{at}: if quotes are text in this file, give {flag('quoting', 'none')}"
         )
     fields = number_of(count, "field is", "fields are")
-    return (
+    return Caution(
         f"{fields} enclosed in quotes, {at}, which stay in the text: if quotes enclose fields in "
         f"this file, give {flag('quoting', 'double')}"
     )

@@ -20,7 +20,8 @@ RULE, RULES = "pipelines/corpus/rules/shouting.py", "pipelines/corpus/filters.py
 def code_of_page():
     """The page's blocks of Python by the file that is named before each."""
     text = PAGE.read_text(encoding="utf-8")
-    return dict(re.findall(r"^`(\S+\.py)`\n\n```python\n(.*?)^```$", text, re.M | re.S))
+    block = r"^`(\S+\.py)`\n\n(?:<!--[^>]*-->\n)?```python\n(.*?)^```$"
+    return dict(re.findall(block, text, re.M | re.S))
 
 
 def link_all_but(changed, here, root):

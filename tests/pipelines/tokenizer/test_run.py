@@ -54,7 +54,10 @@ def test_warnings_are_returned(options, text):
     )
     returns, small = made.warnings
     assert "contain a carriage return" in returns
-    assert small.endswith("instead of 5,000: no other pair of tokens occurs 2 times")
+    assert small.endswith(
+        "instead of 5,000: no other pair of tokens occurs 2 times; give more text, or a lower "
+        "--vocab_size"
+    )
 
 
 def test_a_plan_is_returned(options, tmp_path, capsys):
