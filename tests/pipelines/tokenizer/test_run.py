@@ -54,7 +54,7 @@ def test_warnings_are_returned(options, text):
     )
     returns, small = made.warnings
     assert "contain a carriage return" in returns
-    assert small.endswith(
+    assert as_flags(small).endswith(
         "instead of 5,000: no other pair of tokens occurs 2 times; give more text, or a lower "
         "--vocab_size"
     )
