@@ -33,6 +33,7 @@ from textmill.pipelines.inspection.report.shared_sections import (
     ReportContent,
     flow_of_documents,
     length_columns,
+    name_reasons,
     show_flows,
     show_making,
     show_rejects,
@@ -41,7 +42,6 @@ from textmill.pipelines.readers.page_hosts import PageHosts, host_of
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
 from textmill.schemas.format.corpus_metadata import DOCUMENTS, CorpusSchema, CorpusStatistics
-from textmill.schemas.format.drops import drop_of, spaced
 from textmill.schemas.format.manifest import ManifestFile
 
 SAMPLED = 10_000  # rows in which hosts are counted
@@ -105,11 +105,12 @@ def _flows(content: CorpusContent) -> Sequence[Shown]:
     """Flow diagrams of documents, and of bytes of text."""
     funnel = content.statistics.funnel
     read, kept = "bytes read", content.statistics.total().text_bytes
-    removed = largest({name: one.text_bytes for name, one in funnel.removed.items()}, 8)
+    sizes = {name: one.text_bytes for name, one in funnel.removed.items()}
+    removed = name_reasons(largest(sizes, 8))
     text = [(read, "kept", kept), (read, "edits", max(0, funnel.edited_bytes))]
-    text += [(read, spaced(name), n) for name, n in removed]
+    text += [(read, name, n) for name, n, _ in removed]
     colors = {read: "ink", "kept": "blue", "edits": "violet"}
-    colors |= {spaced(reason): drop_of(reason).color for reason, _ in removed}
+    colors |= {name: color for name, _, color in removed}
     documents = corpus_flow(content.statistics)
     return (show_flows({"Documents": documents, "Bytes of text": flow(text, colors)}),)
 

@@ -6,6 +6,13 @@ from typing import Any
 
 from textmill.pipelines.corpus.filters import sort_reasons
 from textmill.pipelines.corpus.scored import Scored, ScoreSum
+from textmill.pipelines.inspection.report.count_names import (
+    EDITED,
+    EDITED_BYTES,
+    name_of_count,
+    name_of_reason,
+    name_of_section,
+)
 from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter
 from textmill.pipelines.inspection.report.parts import (
     CellTable,
@@ -19,10 +26,11 @@ from textmill.pipelines.inspection.report.shared_sections import LISTED
 from textmill.pipelines.linear_model.scores import COLUMN
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
+from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes
 
 _RULES = 60  # rows of the funnel; further rules share the last one
 _BARS = 60  # bars of a histogram
+_FEWEST_BARS = 3  # fewer ranges are a table
 _PARTS = ("language",)  # sections of `observed` whose counts add up to all documents
 
 
@@ -32,7 +40,7 @@ def removals(funnel: Funnel, kept: Mapping[str, int]) -> Sequence[Shown]:
     left = dict(total)
     rows, samples = [], []
     for reason, removed in _rules(funnel.removed):
-        name, cells = cut_text(spaced(reason)), {}
+        name, cells = name_of_reason(cut_text(reason)), {}
         for size, count in sizes(removed).items():
             before, left[size] = left[size], left[size] - count
             parts = (
@@ -47,7 +55,7 @@ def removals(funnel: Funnel, kept: Mapping[str, int]) -> Sequence[Shown]:
             samples.append(
                 Excerpts(
                     [(each.document[:8], each.excerpt, each.detail) for each in removed.samples],
-                    f"{name}: {len(removed.samples)} of {of}",
+                    f"{name.title}: {len(removed.samples)} of {of}",
                 )
             )
     edited = funnel.edited_bytes
@@ -81,17 +89,29 @@ def observed(counted: Observed) -> Sequence[Shown]:
     """
     figures = []
     for section, counts in sorted(counted.items()):
-        if section == COLUMN:
+        if section in (COLUMN, EDITED_BYTES):
             continue
-        if ordered := by_number(counts)[:_BARS]:
+        title, meaning = name_of_section(section)
+        ordered = by_number(counts)[:_BARS]
+        if len(ordered) >= _FEWEST_BARS:
             chart = ColumnChart([(name, n, f"{name}: {n:,}", "blue") for name, n in ordered])
-            figures.append(Figure(spaced(section), chart))
+            figures.append(Figure(title, chart, meaning))
             continue
-        rows: list[tuple[Any, ...]] = [(cut_text(name), n) for name, n in largest(counts, LISTED)]
+        heads: tuple[str, ...] = ()
+        rows: list[tuple[Any, ...]] = [
+            (name_of_count(section, cut_text(name)), n)
+            for name, n in ordered or largest(counts, LISTED)
+        ]
         if section in _PARTS:
             total = sum(counts.values()) or 1
             rows = [(name, n, n / total, meter(n, total)) for name, n in rows]
-        figures.append(Figure(spaced(section), CellTable(rows)))
+        elif section == EDITED:
+            lost, heads = counted.get(EDITED_BYTES, {}), ("", "documents", "bytes removed")
+            rows = [
+                (name_of_count(section, name), n, lost.get(name, 0))
+                for name, n in largest(counts, LISTED)
+            ]
+        figures.append(Figure(title, CellTable(rows, heads), meaning))
     return (Pair(figures),) if figures else ()
 
 

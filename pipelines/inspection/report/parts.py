@@ -70,7 +70,7 @@ class ShareBars:
 
 @dataclass(frozen=True)
 class CellTable:
-    """Rows of text, whole numbers, shares (float) and bars (`Bar`).
+    """Rows of text, names (`CountName`), whole numbers, shares (float) and bars (`Bar`).
 
     Attributes:
       look: "tokens" for ids and spaced text, "sizes" for sizes in the last column.

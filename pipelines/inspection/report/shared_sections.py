@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from textmill.pipelines.inspection.report.count_names import name_of_reason
 from textmill.pipelines.inspection.report.flow_and_zipf import Flow, flow
 from textmill.pipelines.inspection.report.numbers import compact, cut_text, largest, percent
 from textmill.pipelines.inspection.report.parts import (
@@ -54,6 +55,11 @@ def show_flows(flows: Mapping[str, Flow | None]) -> Pair:
     return Pair([Figure(title, drawn or "There were none.") for title, drawn in flows.items()])
 
 
+def name_reasons(dropped: Sequence[tuple[str, int]]) -> list[tuple[str, int, str]]:
+    """Plain name, number and CSS class of each reason, for a flow."""
+    return [(name_of_reason(reason).title, n, drop_of(reason).color) for reason, n in dropped]
+
+
 def flow_of_documents(
     kept: Sequence[tuple[str, int, str]], dropped: Sequence[tuple[str, int]]
 ) -> Flow | None:
@@ -63,7 +69,7 @@ def flow_of_documents(
       kept: name, number and CSS class.
       dropped: reason and number.
     """
-    ends = [*kept, *((spaced(reason), n, drop_of(reason).color) for reason, n in dropped)]
+    ends = [*kept, *name_reasons(dropped)]
     colors = {name: color for name, _, color in ends}
     return flow([("read", name, n) for name, n, _ in ends], {"read": "ink", **colors})
 
@@ -88,13 +94,15 @@ def show_rejects(dropped: Mapping[str, int], read: int, rejects: Rejects) -> Seq
     if not number:
         return ()
     rows = [
-        (spaced(reason), count, count / read, _describe(first.get(reason)))
+        (name_of_reason(reason), count, count / read, _describe(first.get(reason)))
         for reason, count in largest(dropped, LISTED)
     ]
-    shown = "the first" if any(row[-1] for row in rows) else ""
+    heads = ("reason", "documents", "share", "the first")
+    if not any(row[-1] for row in rows):
+        rows, heads = [row[:-1] for row in rows], heads[:-1]
     return (
         f"{number:,} of {read:,} documents ({percent(number / read)}) were rejected or filtered.",
-        CellTable(rows, ("reason", "documents", "share", shown)),
+        CellTable(rows, heads),
     )
 
 

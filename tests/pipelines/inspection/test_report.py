@@ -104,7 +104,8 @@ def test_the_report_states_the_counts_of_the_dataset(made, folder):
     assert f"{total.documents:,} documents in {total.rows:,} rows of 64 tokens" in text
     assert info.schema.fingerprint in text and f"Textmill {info.schema.code_version}" in text
     assert f"duplicates {total.dropped['duplicates']:,}" in text
-    assert "broken json 1" in text and "not a string 1" in text
+    assert "broken JSON a line of JSON Lines that is not JSON 1" in text
+    assert "not a string the value has the wrong type 1" in text
     assert "corpus &amp; co.jsonl" in text
     assert f"{stats.documents_read:,}" in text
     for counts in stats.splits().values():
@@ -261,9 +262,11 @@ def test_what_a_corpus_lost_rule_by_rule():
     page = _html(removals(funnel, kept))
     text = _text(page.encode())
     assert "80 of 90 documents were kept: 200 of 218 words and 1,000 of 1,100 bytes." in text
-    rules = "min chars −1 −3 filter:&lt;b&gt; −6 −6 duplicates −3 −9"
+    rules = "too few characters minimum number of characters: --min_chars −1 −3 "
+    rules += "&lt;b&gt; by your function: --filter −6 −6 "
+    rules += "exact duplicates the same text as a kept document −3 −9"
     assert f"rule documents documents left words words left {rules}" in text
-    assert "min chars: 1 of 1 document ffffffff short" in text
+    assert "too few characters: 1 of 1 document ffffffff short" in text
     widths = [float(found) for found in re.findall(r'flex: ([0-9.]+)" title="removed here', page)]
     due = [(1, 0), (3, 2), (6, 0), (6, 2), (3, 0), (9, 2)]
     assert widths == pytest.approx([count / given[which] for count, which in due], abs=1e-5)
@@ -284,11 +287,22 @@ def test_what_rules_counted_besides():
         "language": {"<nb>": 30, "en": 10},
         "near_duplicate_clusters": {"16 to 31": 1, "2 to 3": 40, "4 to 7": 5},
         "edited": {"c4": 7},
+        "edited_bytes": {"c4": 1234},
+        "near_duplicates": {"refuted": 3, "verified": 2},
     }
     text = _text(_html(observed(counted)).encode())
-    assert "language &lt;nb&gt; 30 75.0 % en 10 25.0 %" in text
-    assert "near-duplicate clusters 40 2 to 3 5 4 to 7 1 16 to 31" in text
-    assert "edited c4 7 language" in text
+    assert text.split("</style>")[-1].strip() == (
+        "Edits documents bytes removed C4&#39;s line rules lines are cut: --quality=c4 7 1,234 "
+        "kept and dropped documents, by the rule that edits "
+        "Documents by language &lt;nb&gt; 30 75.0 % en 10 25.0 % all that reached the rule "
+        "Clusters of near-duplicates 40 2 to 3 5 4 to 7 1 16 to 31 "
+        "by number of documents, with the kept one "
+        "Near-duplicates pairs below the threshold candidates that are not similar enough 3 "
+        "verified pairs candidates whose similarity reaches the threshold 2 "
+        "pairs with a common band are candidates"
+    )
+    few = observed({"near_duplicate_clusters": {"2": 9, "3": 1}})
+    assert "columns" not in _html(few), "two ranges are a table"
     assert observed({}) == ()
     assert by_number(counted["language"]) == []
     assert [name for name, _ in by_number({"0.9 to 1.0": 1, "0.5 to 0.6": 2})][0] == "0.5 to 0.6"
