@@ -49,7 +49,7 @@ FLOORS = [
     {"inspection/checks", "inspection/report"},
     {"corpus", "quality"},
     {"shards", "tokenizer"},
-    {"preflight", "publishing"},
+    {"preflight", "publishing", "templates"},
 ]
 # Of the files beside the rooms, those that are no entry.
 LOOSE = {"input_options", "user_filter"}
@@ -516,11 +516,14 @@ COMMAND_LINES = {
     "pipelines/readers/stored.py": "a command line of zstd",
     "pipelines/runners/beam_flags.py": "flags to compare, and a command line of Prism",
     "pipelines/runners/beam_run.py": "arguments of Beam",
+    "pipelines/flex_template.py": "arguments of Beam",
     "pipelines/runners/job_server.py": "flags to declare to argparse",
     "pipelines/runners/launch.py": "arguments of Beam",
     "pipelines/runners/runner_flags.py": "declares flags to argparse",
     "pipelines/runners/worker_package.py": "arguments of Beam",
     "pipelines/shards/options.py": "reads --task before other flags, and help",
+    "pipelines/templates/build.py": "command lines of docker and gcloud",
+    "pipelines/templates/parameters.py": "makes command lines of flags",
     "schemas/errors.py": "spells flags",
     "schemas/files/hub.py": "a command line of hf",
     "trainers/flags/command_line.py": "makes command lines of flags",

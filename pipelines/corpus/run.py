@@ -20,13 +20,14 @@ from textmill.pipelines.writers.output_directory import (
     differ_from,
     find_finished,
     find_or_make,
+    handed_over,
 )
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.files.finished import Corpus, open_finished
 
 
-def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Result[Corpus]:
-    """Builds the corpus unless it is finished already.
+def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Result[Corpus] | None:
+    """Builds the corpus unless it is finished already; None if a template's job will do it.
 
     Args:
       options: of the command.
@@ -46,7 +47,11 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
         lambda: find_finished(Corpus, options.output, differ),
         lambda staging: _build(prepared, staging, say),
         overwrite=options.overwrite,
+        hands_over=prepared.flags.is_template,
     )
+    if prepared.flags.is_template and found is None:
+        say(handed_over(options.output))
+        return None
     corpus = found or open_finished(Corpus, options.output)
     return Result(
         thing=corpus,
@@ -73,5 +78,6 @@ def _build(run: CorpusRun, staging: Staging, say: Say) -> None:
     run.execute(
         wire(run, staging, index, digests, against),
         staging,
-        is_done=lambda: not has_blocks(staging.folder),  # publishing removes the folder
+        # Publishing removes the folder; a template's job has not begun.
+        is_done=lambda: run.flags.is_template or not has_blocks(staging.folder),
     )

@@ -51,13 +51,10 @@ def check_flags(beam_arguments: list[str]) -> Check:
     validator = PipelineOptionsValidator(flags, None)
     for name in locations:
         problems += validator.validate_gcs_path(flags, name)
-    if flags.template_location:
-        problems.append(f"{flag('template_location')}: a job needs the plan of one command")
     if problems:
         remedy = (
             f"{flag('project', 'PROJECT_ID')} {flag('region', 'REGION')} "
-            f"{flag('temp_location', 'gs://BUCKET/tmp')}, with a bucket in the region, without "
-            f"{flag('template_location')}"
+            f"{flag('temp_location', 'gs://BUCKET/tmp')}, with a bucket in the region"
         )
         return Check("flags", "failed", "; ".join(problems), remedy)
     paths = ", ".join(locations.values())

@@ -30,7 +30,8 @@ class Builder:
       help: of the command.
       options: the dataclass of its flags, with `dry_run` and `preflight`.
       gigabytes: of addresses that the smallest run needs.
-      run: builds or finds the output: `run(options, beam_arguments, say=say)` -> `Result`.
+      run: builds or finds the output: `run(options, beam_arguments, say=say)` -> `Result`;
+        None if it left a job in a template of Dataflow.
       plan: estimates what `run` would need, of the same arguments.
       print_result: prints what `run` returned: `print_result(result, say)`.
       print_plan: prints what `plan` returned.
@@ -42,7 +43,7 @@ class Builder:
     help: Help
     options: Any
     gigabytes: float
-    run: Callable[..., Result[Any]]
+    run: Callable[..., Result[Any] | None]
     plan: Callable[..., Any]
     print_result: Callable[..., None]
     print_plan: Callable[..., None]
@@ -94,7 +95,10 @@ class Builder:
         return options, beam
 
     def start(self, options: Any, beam_arguments: list[str], say: Say) -> Result[Any] | None:
-        """Builds or finds the output; None if the options request only a plan or a check."""
+        """Builds or finds the output; None if there is no result.
+
+        The options may request a plan or a check only, and a template's job has not begun.
+        """
         take_s3_flags(beam_arguments)
         keep_freed_memory()
         block_pandas()

@@ -62,6 +62,7 @@ class RunnerFlags:
     experiment: list[str] = field(default_factory=list)
     flink_master: str = "[auto]"
     spark_master_url: str = "local[4]"
+    template_location: str = ""
 
     @cached_property
     def runner_class(self) -> str:
@@ -87,6 +88,11 @@ class RunnerFlags:
         """Whether the runner is Dataflow Prime, which chooses machines by the hints of steps."""
         options = ",".join([*self.dataflow_service_option, *self.experiment]).split(",")
         return self.is_dataflow and "enable_prime" in options
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the job is left in a file, and Dataflow starts it once this command has ended."""
+        return self.is_dataflow and bool(self.template_location)
 
     @property
     def is_local(self) -> bool:

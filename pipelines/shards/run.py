@@ -16,6 +16,7 @@ from textmill.pipelines.writers.output_directory import (
     differ_from,
     find_finished,
     find_or_make,
+    handed_over,
 )
 from textmill.pipelines.writers.staged_shards import count_finished, keep_finished
 from textmill.pipelines.writers.staging import Staging
@@ -25,8 +26,12 @@ from textmill.schemas.files.finished import DatasetInfo, open_finished
 from textmill.schemas.files.store import is_url, write_file
 
 
-def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result[DatasetInfo]:
+def run(
+    options: BuildOptions, beam_arguments: list[str], *, say: Say
+) -> Result[DatasetInfo] | None:
     """Builds the dataset, unless the output directory contains it.
+
+    None if a template's job will do it.
 
     Args:
       options: of the command.
@@ -48,11 +53,15 @@ def run(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> Result
             lambda staging: _build(prepared, staging, say),
             overwrite=options.run.overwrite,
             resume=keep_finished if options.run.resume else None,
+            hands_over=prepared.flags.is_template,
         )
     except KeyboardInterrupt as stop:
         kept = "its finished shards are kept, and the same command resumes from them"
         lost = f"nothing is kept; run it with {flag('resume', True)} to keep finished shards"
         raise type(stop)(kept if options.run.resume else lost) from stop
+    if prepared.flags.is_template and found is None:
+        say(handed_over(options.output))
+        return None
     seconds = None if found else time.monotonic() - began
     info = found or open_finished(DatasetInfo, options.output)
     warnings = tuple(warnings_of(info, prepared.tokenizer, prepared.documents))
@@ -76,7 +85,8 @@ def _build(run: BuildRun, staging: Staging, say: Say) -> None:
     run.execute(
         wire(run, staging, stage_digests(run.options.forget, folder)),
         staging,
-        is_done=lambda: not has_blocks(folder),  # publishing removes the folder
+        # Publishing removes the folder; a template's job has not begun.
+        is_done=lambda: run.flags.is_template or not has_blocks(folder),
         # Counts shards where the command cannot read the workers' journals.
         count_finished=None
         if run.is_local or not is_url(folder)

@@ -36,6 +36,7 @@ def find_or_make(
     *,
     overwrite: bool,
     resume: Callable[[str, str], None] | None = None,
+    hands_over: bool = False,
 ) -> F | None:
     """Returns the result of `find`; if that is None, runs `make`, which publishes one.
 
@@ -48,15 +49,21 @@ def find_or_make(
       make: fills the staging folder and publishes it.
       overwrite: whether to make it without looking for it.
       resume: see `stage`.
+      hands_over: see `stage`.
     """
     found = None if overwrite else find()
     if found is None:
-        with stage(output, resume=resume) as staging:
+        with stage(output, resume=resume, hands_over=hands_over) as staging:
             refuse_others(output, own)
             found = None if overwrite else find()
             if found is None:
                 make(staging)
     return found
+
+
+def handed_over(output: str) -> str:
+    """The last line of a command that leaves its job in a template."""
+    return f"the job is in the template; its last step publishes {output}"
 
 
 def refuse_others(output: str, own: type[FinishedDirectory] | None) -> None:

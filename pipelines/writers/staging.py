@@ -1,7 +1,9 @@
 """An output directory: locked by one run, filled in a staging folder, published atomically.
 
 However a run ends, it removes its staging folder, so that an interrupted run leaves no file that a
-reader would open; with --resume the folder keeps the finished shards.
+reader would open; with --resume the folder keeps the finished shards. A template's launcher ends
+before its job, whose last step publishes and removes the folder: until then both it and the lock
+stay, with all that the workers need.
 
 A directory is complete once it has its seal, a file (MANIFEST.json, for one) that is removed first
 and written last.
@@ -46,17 +48,20 @@ class Staging:
 
 
 @contextmanager
-def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[Staging]:
+def stage(
+    output: str, *, resume: Callable[[str, str], None] | None = None, hands_over: bool = False
+) -> Iterator[Staging]:
     """Makes and locks the directory; yields an empty staging folder and removes it at the end.
 
     Args:
       output: the directory, on a disk or in an object store.
       resume: moves finished shards from an old staging folder to a new one: those of an earlier
         run at the start, and this run's own if it fails. In an object store all files stay.
+      hands_over: whether folder and lock stay at the end, for a job that begins later.
 
     Raises:
       UsageError: another run holds the directory, the path is not a directory, or a folder in it
-        is a link.
+        is a link; a job that begins later would not see the directory.
       DataError: it cannot be written.
     """
     folder = os.path.join(output, STAGING)
@@ -66,7 +71,12 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
                 f"{flag('output', output)}: in object stores, names with *, ? or [ are patterns; "
                 "use another name"
             )
-        run, local = stack.enter_context(lock.hold(output)), folder
+        if hands_over and not store.is_url(output):
+            raise UsageError(
+                f"{flag('output', output)} is on this machine's disk, which the job of a template "
+                "does not see: give a bucket"
+            )
+        run, local = stack.enter_context(lock.hold(output, hands_over=hands_over)), folder
         if store.is_url(output):
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
         else:
@@ -76,7 +86,8 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
             _begin(folder, resume)  # after a run that was killed
         try:
             yield Staging(folder, local, run)
-            discard(folder)
+            if not hands_over:
+                discard(folder)
         except BaseException:
             with suppress(DataError, OSError):  # the directory is gone, as the first error says
                 if resume is None:

@@ -31,6 +31,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "pipelines.train_tokenizer": "Train a BPE or WordPiece tokenizer.",
         "pipelines.build_shards": "Tokenize and pack text into a dataset of shards.",
         "pipelines.demo": "Run all steps on a small text, in a few minutes.",
+        "pipelines.flex_template": "Build a Flex Template of Dataflow.",
     },
     "Corpora and datasets": {
         "pipelines.verify": "Check datasets and corpora against their metadata.",

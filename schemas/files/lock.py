@@ -24,14 +24,20 @@ _SETTLE_SECONDS = 1.0  # for another run that begins at the same moment
 
 
 @contextmanager
-def hold(output: str) -> Iterator[str]:
+def hold(output: str, *, hands_over: bool = False) -> Iterator[str]:
     """Makes and locks a directory; yields the name of this run, which the lock file holds.
+
+    Args:
+      output: the directory.
+      hands_over: whether the lock file stays, in an object store, unless an error is raised: its
+        run is a job that has not begun. The next run takes the directory over.
 
     Raises:
       UsageError: another run holds it, or it is not a directory.
       DataError: it cannot be written.
     """
-    with (_hold_in_store if store.is_url(output) else _hold_on_disk)(output) as run:
+    is_url = store.is_url(output)
+    with _hold_in_store(output, hands_over) if is_url else _hold_on_disk(output) as run:
         yield run
 
 
@@ -70,7 +76,7 @@ def _hold_on_disk(output: str) -> Iterator[str]:
 
 
 @contextmanager
-def _hold_in_store(output: str) -> Iterator[str]:
+def _hold_in_store(output: str, hands_over: bool) -> Iterator[str]:
     """Keeps rewriting the lock file."""
     path, run = os.path.join(output, LOCK), uuid.uuid4().hex
     old = _read(path)
@@ -85,13 +91,15 @@ def _hold_in_store(output: str) -> Iterator[str]:
     ended = threading.Event()
     beats = threading.Thread(target=_beat, args=(output, run, ended), name="lock", daemon=True)
     beats.start()
+    stays = False
     try:
         yield run
+        stays = hands_over
     finally:
         ended.set()
         beats.join()
         with suppress(DataError):  # the object store is gone; the next run waits for the lock
-            if is_held_by(output, run):
+            if not stays and is_held_by(output, run):
                 store.delete([path])
 
 

@@ -26,7 +26,7 @@ from textmill.pipelines.runners.result import Say
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import FieldError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.format.manifest import DECONTAMINATION
 
@@ -77,6 +77,11 @@ def prepare_search(filters: Filters, run: BlockRun, staging: Staging, say: Say) 
     flags, folder = filters.decontamination, staging.folder
     if not flags.decontaminate:
         return None
+    if flags.decontaminate_max_documents and run.flags.is_template:
+        raise UsageError(
+            f"{flag('decontaminate')} counts n-grams in a job of its own, and a template has one "
+            f"job: give {flag('decontaminate_max_documents', 0)}, or run it without a template"
+        )
     index = find_targets(filters, say)
     kept, common = index, np.zeros(0, np.int64)
     if limit := flags.decontaminate_max_documents:

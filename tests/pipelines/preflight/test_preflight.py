@@ -330,7 +330,6 @@ def test_flags_that_dataflow_requires(monkeypatch):
         ("--temp_location=/tmp/x", "Invalid GCS path (/tmp/x)"),
         ("--temp_location=gs://My_Bucket/tmp", "Invalid GCS bucket"),
         ("--staging_location=s3://my-bucket/x", "Invalid GCS path"),
-        ("--template_location=gs://my-bucket/t", "a job needs the plan of one command"),
     ],
 )
 def test_each_wrong_flag_of_dataflow_is_refused_alone(flag, said):

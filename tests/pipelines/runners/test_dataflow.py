@@ -1,13 +1,15 @@
 """Jobs as Dataflow would get them: steps, coders, workers, what is staged. No job is started.
 
 Our own command goes all the way but for the last call: with --template_location Beam stages the job
-in a bucket (of a server on loopback) and leaves it there.
+in a bucket (of a server on loopback) and leaves it there. The launcher of a Flex Template does the
+same; the staged pipeline then runs on Beam's local runner, in a process of its own.
 """
 
 import base64
 import bz2
 import json
 import re
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +18,16 @@ import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
+from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 from textmill.pipelines import build_corpus, build_shards, train_tokenizer
 from textmill.pipelines.preflight.job import load_job
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.lock import LOCK
 from textmill.schemas.version import VERSION
 
 FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]
+IMAGE = "europe-docker.pkg.dev/my-project/textmill/build_shards:1"
 PARDO, RESHUFFLE = "beam:transform:pardo:v1", "beam:transform:reshuffle:v1"
 GROUP, FLATTEN = "beam:transform:group_by_key:v1", "beam:transform:flatten:v1"
 
@@ -68,10 +73,7 @@ def places(store):
 
 def staged(store, command, *flags):
     """Stages the job of a command as Dataflow wants it."""
-    with pytest.raises(
-        DataError, match=r"before its last step \(a Dataflow template runs no job\)"
-    ):
-        command([*FLAGS, *places(store), *flags])
+    command([*FLAGS, *places(store), *flags])
     return found(store)
 
 
@@ -182,7 +184,13 @@ def test_steps_on_partitions_request_memory_of_dataflow_prime(gs_store, corpus):
 
 @pytest.mark.slow
 def test_words_travel_to_numbers_of_buckets(gs_store, corpus, tmp_path):
-    job = staged(gs_store, train_tokenizer.main, f"--input={corpus}", "--vocab_size=400")
+    flags = [*FLAGS, *places(gs_store), f"--input={corpus}", "--vocab_size=400"]
+    # The command itself trains, once the job has counted words.
+    with pytest.raises(
+        DataError, match=r"before its last step \(a Dataflow template runs no job\)"
+    ):
+        train_tokenizer.main(flags)
+    job = found(gs_store)
     assert check_shape(job) == "CountWords/Count"
     check_workers(job, tmp_path)
 
@@ -194,7 +202,7 @@ def test_workers_load_what_is_staged_whatever_command_was_typed(
     """A worker has another __main__: what `python -m` runs must not be in what is pickled."""
     flags = [*FLAGS, *places(gs_store), f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
     done = run_python("-m", "pipelines.build_shards", *flags, cwd=tmp_path)
-    assert "before its last step (a Dataflow template runs no job)" in done.stderr
+    assert done.returncode == 0, done.stderr
     job = found(gs_store)
     for step in job.steps(PARDO).values():
         pickled = api.ParDoPayload.FromString(step.spec.payload).do_fn.payload
@@ -210,3 +218,72 @@ def test_an_image_of_the_users_is_taken_as_it_is(gs_store, corpus, tokenizer_pat
     [environment] = job.proto.components.environments.values()
     assert api.DockerPayload.FromString(environment.payload).container_image == image
     assert set(job.files) == {"submission_environment_dependencies.txt"}
+
+
+RUN_STAGED = """
+import sys
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_runner_api_pb2 as api
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from textmill.pipelines.runners.beam_patches import patch_beam
+
+patch_beam()
+proto = api.Pipeline.FromString(open(sys.argv[1], "rb").read())
+for environment in proto.components.environments.values():  # the image of the workers
+    environment.urn, environment.payload = python_urns.EMBEDDED_PYTHON, b""
+FnApiRunner().run_via_runner_api(proto, PipelineOptions([])).wait_until_finish()
+"""
+
+
+@pytest.mark.slow
+def test_the_job_of_a_template_needs_nothing_of_its_launcher(
+    gs_store, corpus, tokenizer_path, tmp_path
+):
+    """The launcher's process has ended, and its disk is gone, before the job begins."""
+    gs_store.put("in.jsonl", Path(corpus).read_bytes())
+    flags = [f"--input={gs_store.url('in.jsonl')}", "--max_length=32", "--num_shards=2"]
+    alone = tmp_path / "alone"
+    build_shards.main([*flags, f"--tokenizer={tokenizer_path}", f"--output={alone}"])
+
+    folder = tmp_path / "launcher"  # its tokenizer and temporary files
+    (folder / "tmp").mkdir(parents=True)
+    shutil.copy(tokenizer_path, folder / "tokenizer.json")
+    launched = run_python(
+        *(ROOT / "deploy/flex_template.py", *flags, f"--tokenizer={folder}/tokenizer.json"),
+        *(*FLAGS, *places(gs_store)),
+        cwd=tmp_path,
+        TEXTMILL_COMMAND="build_shards",
+        TEXTMILL_IMAGE=IMAGE,
+        TMPDIR=str(folder / "tmp"),
+    )
+    assert launched.returncode == 0, launched.stderr
+    assert f"its last step publishes {gs_store.url('out')}" in launched.stdout
+    assert not gs_store.names("out/MANIFEST") and gs_store.names("out/.staging/")
+    job = found(gs_store)
+    [environment] = job.proto.components.environments.values()
+    assert api.DockerPayload.FromString(environment.payload).container_image == IMAGE
+    shutil.rmtree(folder)
+
+    (tmp_path / "pipeline.pb").write_bytes(job.proto.SerializeToString())
+    done = run_python("-c", RUN_STAGED, tmp_path / "pipeline.pb", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = {str(path.relative_to(alone)) for path in alone.rglob("*") if path.is_file()}
+    assert {name.removeprefix("out/") for name in gs_store.names("out/")} == names | {LOCK}
+    for name in names - {LOCK, "config.yaml", "MANIFEST.json"}:  # they name the tokenizer's path
+        assert gs_store.get(f"out/{name}") == (alone / name).read_bytes(), name
+
+
+def test_a_template_needs_an_output_in_a_bucket(gs_store, corpus, tokenizer_path, tmp_path):
+    flags = [*FLAGS, *places(gs_store)[1:], f"--output={tmp_path / 'out'}", f"--input={corpus}"]
+    with pytest.raises(UsageError, match="which the job of a template does not see: give a bucket"):
+        build_shards.main([*flags, f"--tokenizer={tokenizer_path}"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_template_has_no_job_that_counts_n_grams(gs_store, corpus):
+    flags = [*FLAGS, *places(gs_store), f"--input={corpus}", f"--decontaminate={corpus}"]
+    with pytest.raises(UsageError, match="a template has one job") as refused:
+        build_corpus.main(flags)
+    assert "--decontaminate_max_documents=0" in str(refused.value)
+    assert gs_store.names("out/") == []

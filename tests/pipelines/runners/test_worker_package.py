@@ -162,9 +162,11 @@ def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
 
 def test_the_image_is_of_this_beam_and_of_files_that_are_there():
     lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
-    [base] = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    _, base, *stages = [line.split()[1] for line in lines if line.startswith("FROM ")]
     assert base.endswith(f"_sdk:{importlib.metadata.version('apache-beam')}")
-    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    assert stages == ["workers", "workers"], "without --target, the image of workers"
+    copies = [line for line in lines if line.startswith("COPY ") and "--from" not in line]
+    copied = [name for line in copies for name in line.split()[1:-1]]
     assert copied and all((ROOT / name).exists() for name in copied)
     # One file for x86 and Arm: no line fixes a platform, or the processor of loops.
     assert not [line for line in lines if line.startswith("FROM --platform")]

@@ -1,0 +1,1 @@
+"""Flex Templates of Dataflow."""
