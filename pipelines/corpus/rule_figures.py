@@ -89,7 +89,7 @@ def observed(counted: Observed) -> Sequence[Shown]:
     """
     figures = []
     for section, counts in sorted(counted.items()):
-        if section in (COLUMN, EDITED_BYTES):
+        if section in (COLUMN, EDITED_BYTES) or not any(counts.values()):
             continue
         title, meaning = name_of_section(section)
         ordered = by_number(counts)[:_BARS]

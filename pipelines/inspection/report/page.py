@@ -86,6 +86,7 @@ def _environment() -> jinja2.Environment:
         # Input may hold control characters; jinja escapes only markup.
         finalize=lambda value: visible(as_flags(value)) if type(value) is str else value,
     )
+    environment.tests["bar"] = lambda cell: isinstance(cell, list)
     environment.filters.update(compact=compact, number=number, percent=percent, part=render_part)
     return environment
 
