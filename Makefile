@@ -57,7 +57,7 @@ check: .venv/all.stamp
 # Strict: a dead link, or a public name without a docstring's page, fails.
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html; for its search, run python3 -m http.server --directory site"
 
 bench: .venv/all.stamp
 	@$(BIN)/python -m tests.benchmarks.run_all

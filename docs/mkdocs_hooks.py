@@ -1,7 +1,7 @@
 """Pages of the site (`make docs`) that are not files of docs/: README, its neighbours, and the API.
 
-mkdocs calls `on_files` and `on_page_markdown`. The API pages hold one line per public name;
-mkdocstrings replaces it with the docstring.
+mkdocs calls `on_config`, `on_files` and `on_page_markdown`. The API pages hold one line per public
+name; mkdocstrings replaces it with the docstring.
 """
 
 import posixpath
@@ -70,20 +70,31 @@ API = {
 }
 
 
+def on_config(config: Any) -> Any:
+    """Gives pages a link to edit them, if `TEXTMILL_REPO_URL` names a repository."""
+    if config.repo_url:
+        config.edit_uri = "edit/main/docs/"
+    return config
+
+
 def on_files(files: Any, *, config: Any) -> Any:
     """Adds README as the front page, the files beside it, the tutorials and the API pages."""
-    _add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     tutorials = [path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.md")]
-    for name in [*BESIDE_DOCS, *sorted(tutorials)]:
-        _add(files, config, name, (ROOT / name).read_text(encoding="utf-8"))
+    for path in ["README.md", *BESIDE_DOCS, *sorted(tutorials)]:
+        name = "index.md" if path == "README.md" else path
+        page = _add(files, config, name, (ROOT / path).read_text(encoding="utf-8"))
+        page.edit_uri = f"../{path}"
+    files.get_file_from_path("commands.md").edit_uri = None  # a program writes it
     for title, names in API.items():
         text = "\n\n".join([f"# {title}", *(f"::: {name}" for name in names)])
         _add(files, config, f"api/{re.sub('[^a-z]+', '-', title.lower())}.md", text)
     return files
 
 
-def _add(files: Any, config: Any, name: str, text: str) -> None:
-    files.append(File.generated(config, name, content=text))
+def _add(files: Any, config: Any, name: str, text: str) -> File:
+    page = File.generated(config, name, content=text)
+    files.append(page)
+    return page
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:

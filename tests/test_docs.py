@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.tools import funnel_picture, message_reference
+from tests.tools import funnel_picture, message_reference, speed_picture
 from tests.tools.command_reference import PAGE, reference
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
@@ -28,6 +28,7 @@ from textmill.schemas.commands.textmill import COMMANDS as NAMES
 from textmill.schemas.commands.textmill import TRAINING
 
 README = ROOT / "README.md"
+QUICK_START = ROOT / "docs/quick_start.md"
 PAGES = [
     README,
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -306,12 +307,13 @@ def test_numbers_are_those_of_the_code():
     assert used == set(known)
 
 
-def test_the_readme_lists_every_extra_and_every_trainer():
-    text = README.read_text(encoding="utf-8")
+def test_pages_list_every_extra_and_every_trainer():
+    text = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     extras = re.findall(r"'(\w+)':", setup_keyword("extras_require"))
     trainers = [entry.split(".")[1] for entry in TRAINING]
     assert [name for name in extras if f"`{name}`" not in text] == []
-    assert [name for name in trainers if name not in text] == []
+    readme = README.read_text(encoding="utf-8")
+    assert [name for name in trainers if name not in readme] == []
 
 
 def test_ready_made_settings_are_listed():
@@ -361,10 +363,11 @@ def test_troubleshooting_has_every_error_and_warning():
     assert is_current, "run `python -m tests.tools.message_reference`"
 
 
-def test_the_picture_of_the_report_is_of_the_run_in_the_readme():
+def test_the_picture_of_the_report_is_of_the_run_in_the_quick_start():
     """`python -m tests.tools.report_picture demo/shards` takes it again."""
-    [counts] = re.findall(r"([\d,]+ documents), ([\d,]+ rows), ", README.read_text("utf-8"))
-    [length] = re.findall(r"positions in (rows of \d+) ", README.read_text("utf-8"))
+    page = QUICK_START.read_text(encoding="utf-8")
+    [counts] = re.findall(r"([\d,]+ documents), ([\d,]+ rows), ", page)
+    [length] = re.findall(r"positions in (rows of \d+) ", page)
     documents, rows = counts
     title = Image.open(PICTURE).text["Title"]  # type: ignore[attr-defined]
     assert title == f"{documents} in {rows.replace('rows', length)} tokens"
@@ -398,7 +401,28 @@ def test_the_picture_of_a_funnel_is_of_a_run(tmp_path):
     assert shares == pytest.approx(of_picture, abs=0.05)
 
 
-@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=lambda p: p.name)
+def test_the_chart_of_speed_is_of_the_numbers_on_the_page():
+    """`python -m tests.tools.speed_picture` draws it again."""
+    readme = README.read_text(encoding="utf-8")
+    groups = speed_picture.groups_of(speed_picture.numbers_of_page())
+    assert [len(group.bars) for group in groups] == [2, 3, 4]
+    for name, picture in speed_picture.PICTURES.items():
+        drawn = speed_picture.draw(groups, speed_picture.COLORS[name])
+        assert picture.read_text(encoding="utf-8") == drawn, name
+        assert f'"docs/{picture.name}"' in readme
+
+
+def test_the_readme_names_the_tools_of_the_chart():
+    [alt] = re.findall(r'alt="Speed beside ([^"]*)"', README.read_text(encoding="utf-8"))
+    groups = speed_picture.groups_of(speed_picture.numbers_of_page())
+    tools = " ".join(bar.tool for group in groups for bar in group.bars)
+    assert [tool for tool in re.split(", | and ", alt) if tool not in tools] == []
+
+
+OF_ANY_SCHEME = sorted({*(ROOT / "docs").glob("*.svg")} - {*speed_picture.PICTURES.values()})
+
+
+@pytest.mark.parametrize("picture", OF_ANY_SCHEME, ids=lambda p: p.name)
 def test_pictures_are_dark_on_dark_pages_and_have_a_description(picture):
     names = {element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).iter()}
     assert {"title", "desc", "style"} <= names
@@ -437,3 +461,16 @@ def plain_value(shown: str) -> str:
     number = re.fullmatch(r"[\d,]*\.?\d+", shown)
     code = re.fullmatch(r"`([^`]+)`", shown)
     return shown.replace(",", "") if number else code[1] if code else ""
+
+
+def test_the_site_has_every_page():
+    """Once in `nav` of mkdocs.yml."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"(?:^| )([\w/]+\.md)$", nav, re.M)
+    assert len(named) == len({*named})
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs if docs in page.parents else ROOT).as_posix() for page in PAGES}
+    assert {name for name in named if not name.startswith("api/")} == {
+        *(pages - {"README.md"}),
+        "index.md",
+    }

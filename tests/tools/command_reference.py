@@ -5,6 +5,7 @@
 A test fails if the page differs from the flags.
 """
 
+import re
 from importlib import import_module
 from typing import NamedTuple
 from unittest import mock
@@ -79,10 +80,13 @@ def row_of(flag: Flag) -> Row:
     """`--rate=X` | Share of tokens. | 0.5 |"""
     sentences = list(flag.sentences)
     default = sentences.pop().removeprefix("Default: ").rstrip(".") if _has_default(flag) else ""
-    # A tag or a placeholder such as <email> would be HTML.
-    meaning = " ".join(sentences).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-    cell = default.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-    return Row(f"`{flag.typed}`".replace("|", "\\|"), meaning, cell)
+    typed = f"`{flag.typed}`".replace("|", "\\|")
+    return Row(typed, _as_text(" ".join(sentences)), _as_text(default))
+
+
+def _as_text(words: str) -> str:
+    """Words of a cell: <email> would be HTML, and [:SPLIT] a link."""
+    return re.sub(r"([|*\[])", r"\\\1", words).replace("<", "&lt;")
 
 
 def _has_default(flag: Flag) -> bool:

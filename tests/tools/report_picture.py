@@ -1,9 +1,9 @@
-"""Takes docs/report.png, the picture of the README, from the report of the demo's dataset.
+"""Takes docs/report.png, the picture of docs/quick_start.md, from the report of the demo's dataset.
 
     make demo
     python -m tests.tools.report_picture demo/shards
 
-needs Chromium. The picture carries the title of its page, which tests compare with the README.
+needs Chromium. The picture carries the title of its page, which tests compare with that page.
 """
 
 import re
