@@ -19,7 +19,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.tools import funnel_picture, message_reference, speed_picture
+from tests.tools import (
+    funnel_picture,
+    message_reference,
+    near_duplicates_picture,
+    speed_picture,
+)
 from tests.tools.command_reference import PAGE, reference
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
@@ -399,6 +404,25 @@ def test_the_picture_of_a_funnel_is_of_a_run(tmp_path):
         for total, some in ((read_now, steps_now), (read, steps))
     ]
     assert shares == pytest.approx(of_picture, abs=0.05)
+
+
+def test_the_picture_of_near_duplicates_is_drawn_from_its_numbers():
+    """`python -m tests.tools.near_duplicates_picture` draws it again."""
+    counts = near_duplicates_picture.read_picture()
+    drawn = near_duplicates_picture.PICTURE.read_text(encoding="utf-8")
+    assert near_duplicates_picture.draw(counts) == drawn
+    page = (ROOT / "docs/near_duplicates.md").read_text(encoding="utf-8")
+    assert f"`{near_duplicates_picture.FLAG}`" in page
+    assert f"{counts.documents:,} documents, {counts.removed:,} of them removed" in page
+
+
+@pytest.mark.slow
+def test_the_picture_of_near_duplicates_is_of_a_run(tmp_path):
+    counts = near_duplicates_picture.read_picture()
+    now = near_duplicates_picture.counts_of_run(tmp_path)
+    if now.documents == counts.documents:  # the documentation of this Python
+        assert now == counts
+    assert now.removed / now.documents == pytest.approx(counts.removed / counts.documents, abs=0.05)
 
 
 def test_the_chart_of_speed_is_of_the_numbers_on_the_page():
