@@ -26,7 +26,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 
 from textmill.schemas.commands.terminal import command_name, name_of, say
 from textmill.schemas.commands.values import rule_of, text_of
-from textmill.schemas.errors import FieldError, UsageError, as_typed, either
+from textmill.schemas.errors import FieldError, UsageError, as_typed, either, flag
 
 _COLUMN = 24  # where texts begin
 _WIDTHS = 80, 100  # of a screen, at least and at most
@@ -119,9 +119,17 @@ def report_parse_errors(argv: list[str], options: Any, **stand_ins: type) -> Non
     """From now on, flags that tyro rejects raise UsageError; arguments as of `show_help`.
 
     Raises:
-      UsageError: a word belongs to no flag, whose value it would be.
+      UsageError: a word belongs to no flag, whose value it would be, or a switch has a value.
     """
     flags = list(flags_of(options, **stand_ins))
+    switches = {one.name for one in flags if one.typed.startswith("--") and "=" not in one.typed}
+    for word in argv:
+        name, equals, value = word.partition("=")
+        name = name.replace("-", "_")
+        if equals and name[:2] == "__" and (name[2:] in switches or name[5:] in switches):
+            switch = name[2:] if name[2:] in switches else name[5:]
+            on, off = flag(switch, True), flag(switch, False)
+            raise FieldError(name[2:], value, f"it takes no value: give {on} or {off}")
     if all(flag.typed.startswith("--") for flag in flags):  # no positional argument
         for before, word in zip(["", *argv], argv):
             if not word.startswith("-") and (not before.startswith("-") or "=" in before):
@@ -364,9 +372,9 @@ def _groups_of(page: Help, flags: list[Flag]) -> dict[str, list[Flag]]:
     """Flags by the title of their group, in order."""
     titles = {name: title for title, names in page.groups.items() for name in names.split()}
     groups: dict[str, list[Flag]] = {title: [] for title in page.groups}
-    for flag in flags:
-        of_page = [titles[field] for field in reversed(flag.path) if field in titles]
-        groups.setdefault((of_page or [flag.group])[0], []).append(flag)
+    for one in flags:
+        of_page = [titles[field] for field in reversed(one.path) if field in titles]
+        groups.setdefault((of_page or [one.group])[0], []).append(one)
     for title, names in page.groups.items():
         order = names.split()
         groups[title].sort(key=lambda flag: min(map(order.index, {*flag.path} & {*order})))

@@ -5,6 +5,7 @@ import datetime
 import gzip
 import io
 import json
+import random
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,7 +49,8 @@ def write_inputs(texts: Sequence[str]) -> None:
     write_lines("reviews.jsonl", labelled[:9])
     for name in ("reviews.txt", "wiki.train.tokens", "wiki.valid.tokens"):
         write(name, "\n".join(" ".join(text.split()) for text in texts[:9]) + "\n")
-    for name in ("train-v1.1.json", "dev-v1.1.json", "squad/dev-v1.1.json"):
+    write("train-v1.1.json", json.dumps(squad(texts[20:50])))
+    for name in ("dev-v1.1.json", "squad/dev-v1.1.json"):
         write(name, json.dumps(squad(texts[:20])))
     pq.write_table(pa.table({"question": list(texts[20:30])}), "mmlu.parquet")
     Path("chats").mkdir()
@@ -58,18 +60,15 @@ def write_inputs(texts: Sequence[str]) -> None:
     ]
     pq.write_table(pa.table({"messages": chats}), "chats/a.parquet")
     write("chatml.jinja", CHATML)
-    write_lines("prose.jsonl", [{"text": prose(number)} for number in range(20)])
+    write_lines("prose.jsonl", [{"text": prose(texts, n)} for n in range(20)])
     write_warc("crawl/1.warc.gz", texts)
 
 
-def prose(number: int) -> str:
-    """A text that the rules for web pages keep."""
-    lines = (
-        f"In the year {number}{line} the people of the old town by the river built a new bridge of "
-        f"stone, and the {word} that they had left was given to the school on the hill."
-        for line, word in enumerate("timber iron glass bread money paper cloth wine".split())
-    )
-    return "\n".join(lines)
+def prose(texts: Sequence[str], seed: int) -> str:
+    """Sentences of words at random, which the rules for web pages keep."""
+    words = [word.lower() for text in texts for word in text.split() if word.isalpha()]
+    draw = random.Random(seed)
+    return "\n".join(" ".join(draw.choices(words, k=16)) + "." for _ in range(9))
 
 
 def squad(texts: Sequence[str]) -> dict:

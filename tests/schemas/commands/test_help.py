@@ -214,6 +214,16 @@ PLACES = ("--input=x", "--output=s")
         ("pipelines.build_corpus", [*PLACES, "--document=page"], "=page: choose one of file, para"),
         ("pipelines.build_corpus", ["--input"], "^--input=PATH has no value: "),
         ("pipelines.build_corpus", ["--ouput=s"], "^unknown flag --ouput=s: did you mean --output"),
+        (
+            "pipelines.build_corpus",
+            [*PLACES, "--dry-run=yes"],
+            "^--dry_run=yes: it takes no value: give --dry_run or --no_dry_run$",
+        ),
+        (
+            "trainers.flax_clm",
+            ["--shards=s", "--no_tied=1"],
+            "^--no_tied=1: it takes no value: give --tied or --no_tied$",
+        ),
         ("pipelines.verify", ["s", "--folow_links"], "--folow_links: did you mean --follow_links"),
         (
             "pipelines.demo",
