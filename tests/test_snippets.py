@@ -44,7 +44,7 @@ class Step(NamedTuple):
     shown: tuple[str, ...]
 
 
-@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)  # README.md: few bytes
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_has_a_mark(page):
     for block in read_blocks(page):
         assert block.kind in KINDS, f"{block.place}: no mark (tests/tools/page_blocks.py)"
