@@ -21,7 +21,7 @@ HELP = Help(
     "describes the flags of a command. Anybody with the right roles can then start the command "
     "without Textmill, by gcloud or in the console. It needs a checkout of Textmill, docker and "
     "gcloud.",
-    usage="--image=IMAGE --bucket=gs://BUCKET",
+    usage="--image=IMAGE --bucket=BUCKET",
     example="--command=build_corpus --bucket=gs://my-bucket/templates "
     "--image=us-central1-docker.pkg.dev/my-project/textmill/build_corpus:1 --dry_run",
     page="docs/dataflow.md",

@@ -27,6 +27,7 @@ KINDS = {
     "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",
     "pipelines.describe": "textmill.pipelines.description.options:DescribeOptions",
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
+    "pipelines.flex_template": "textmill.pipelines.templates.options:TemplateOptions",
     "trainers.trace": "textmill.trainers.use.trace_flags:TraceFlags",
     "trainers.evaluate": "textmill.trainers.use.verbs:EvaluateFlags",
     "trainers.generate": "textmill.trainers.use.verbs:GenerateFlags",
