@@ -170,6 +170,7 @@ def test_a_run_from_python_returns_what_it_makes_or_finds(tmp_path, source, caps
     options, lines = CorpusOptions(output, InputFlags((str(source),), "line")), []
     expected = plan(options, [], say=print)
     made, found = (run(options, [], say=lines.append) for _ in range(2))
+    assert made and found
     assert made.thing == found.thing == open_finished(Corpus, output)
     assert made.seconds is not None and found.seconds is None and found.warnings == ()
     assert (expected.kept, expected.schema) == (2, made.thing.schema)

@@ -5,6 +5,7 @@ import math
 import random
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def shown(row):
 def best_of(partitions, share):
     """The rounds over partitions of scores -> bool arrays; and the last round's LAST row."""
     ranks = [ranks_of(np.array(scores, np.float32), n) for n, scores in enumerate(partitions)]
-    last = None
+    last: Any = None
     for number in range(len(SHIFTS)):
         counts = [count_ranks(own, number, last) for own in ranks]
         assert sum(int(own["documents"].sum()) for own in counts) == sum(map(len, partitions))

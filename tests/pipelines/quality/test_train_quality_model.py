@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import fasttext
 import numpy as np
@@ -79,7 +80,7 @@ def test_the_function_is_the_command(tmp_path, labelled):
     )
     assert corpus.stats.total().documents == 60
     with pytest.raises(UsageError, match="good_labels=1: did you mean good_label"):
-        tm.train_quality_model(input=labelled, output="x", good_labels=1)
+        cast(Any, tm.train_quality_model)(input=labelled, output="x", good_labels=1)
     with pytest.raises(UsageError, match="give overwrite=True to replace it"):
         tm.train_quality_model(input=labelled, output=model, **settings)
 

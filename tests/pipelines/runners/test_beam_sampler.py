@@ -1,5 +1,7 @@
 """The end of a bundle waits for a short period of Beam's clock, not for one of 200 ms."""
 
+from typing import Any
+
 import apache_beam as beam
 import pytest
 from apache_beam.runners.worker import statesampler
@@ -17,7 +19,8 @@ def test_bundles_run_under_the_short_period(mode, tmp_path):
 
     def note(element: int) -> None:
         with open(found, "a") as file:
-            file.write(f"{statesampler.get_current_tracker().sampling_period_ms}\n")
+            tracker: Any = statesampler.get_current_tracker()
+            file.write(f"{tracker.sampling_period_ms}\n")
 
     run_pipeline(
         lambda p: p | beam.Create([1, 2]) | beam.Reshuffle() | beam.Map(note),

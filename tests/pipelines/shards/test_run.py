@@ -16,13 +16,13 @@ def test_a_run_returns_the_dataset_and_prints_nothing(tmp_path, tokenizer_path, 
     planned = plan(options, beam_arguments, say=said.append)
     assert planned.estimate.documents == 2 and said == [] and not output.exists()
     made = run(options, beam_arguments, say=said.append)
-    assert made.thing.directory == str(output)
+    assert made and made.thing.directory == str(output)
     assert made.thing.stats.documents_read == 2
     assert made.seconds is not None and made.seconds > 0
     assert [line.partition(", ")[0] for line in said] == ["29 bytes in 1 block"]
     said.clear()
     found = run(options, beam_arguments, say=said.append)
-    assert found.seconds is None and said == []
+    assert found and found.seconds is None and said == []
     assert (found.thing, found.warnings) == (made.thing, made.warnings)
     assert capfd.readouterr().out == ""
     lines: list[object] = []

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 import pytest
@@ -317,11 +318,12 @@ def test_two_processes_share_a_cache(gs_url, gs_store, directory, cache):
             for _ in range(2)
         ]
         for _ in range(100):
-            one, other = (reader.stdout.readline() for reader in readers)
+            one, other = (cast(IO[str], reader.stdout).readline() for reader in readers)
             assert one == other and len(one) == 65
             for reader in readers:
-                reader.stdin.write("\n")
-                reader.stdin.flush()
+                stdin = cast(IO[str], reader.stdin)
+                stdin.write("\n")
+                stdin.flush()
     assert fetched(gs_store) <= 1.1 * PIECES
 
 
