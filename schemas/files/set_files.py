@@ -505,10 +505,11 @@ def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
 
 
 def no_set(directory: str) -> DataError:
-    """The error for a directory that has no finished dataset."""
+    """The error for a directory that has no finished dataset or corpus."""
     return DataError(
-        f"{directory} is not a finished dataset: it has no {MANIFEST}. Pass a directory that "
-        "build_shards wrote; if its run was interrupted, run the same command again"
+        f"{directory} is not a finished dataset or corpus: it has no {MANIFEST}. Pass a directory "
+        "that build_shards or build_corpus wrote; if its run was interrupted, run the same command "
+        "again"
     )
 
 

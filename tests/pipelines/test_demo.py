@@ -87,8 +87,8 @@ def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     assert "loss" in said.split("From text to a training step")[1]
     assert "Run next" in said
     assert sys.executable not in said
-    # README shows the lines of a longer run: the same commands, and rows of the same names.
-    shown = (ROOT / "README.md").read_text().split("$ make demo")[1].split("```")[0]
+    # The page shows the lines of a longer run: the same commands, and rows of the same names.
+    shown = (ROOT / "docs/quick_start.md").read_text().split("$ make demo")[1].split("```")[0]
     commands = re.findall(r"^\$ python -m [\w.]+", shown, re.M)
     assert commands == re.findall(r"^\$ python -m [\w.]+", said, re.M)
     names = re.findall(r"^│ [\w ]+\b", shown, re.M)
