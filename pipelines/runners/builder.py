@@ -63,6 +63,7 @@ class Builder:
     def main(self, argv: list[str]) -> None:
         """Parses the command line, and builds or finds the output."""
         options, beam_arguments = self.parse(argv)
+        keep_freed_memory()  # here, since the process of `textmill`'s functions is the user's
         say = make_console(soft_wrap=True).print
         result = self.start(options, beam_arguments, say)
         if result is not None:
@@ -100,7 +101,6 @@ class Builder:
         The options may request a plan or a check only, and a template's job has not begun.
         """
         take_s3_flags(beam_arguments)
-        keep_freed_memory()
         block_pandas()
         if options.preflight:
             with_beam()
