@@ -307,6 +307,6 @@ def test_a_report_shows_funnel_samples_hosts_and_clusters(tmp_path):
     assert "too <short>" in text and "<short>" not in page
     assert "host0.example 20" in text and "host1.example 20" in text
     assert "3 removed" in text and "similarity 0.9" in text
-    assert "broken json" in text
+    assert "broken JSON" in text
     assert "--config=DIR/config.yaml --num_files=1" in text
     assert str(tmp_path / "corpus") not in page
