@@ -31,15 +31,21 @@ def merge(options: TokenizerOptions, words: Histogram) -> TrainedVocabulary:
         task = bar.add_task("merging", total=options.vocab_size)
         training = pool.submit(load_model(options.model).train, words, options, progress)
         try:
-            began = told = time.monotonic()
+            start = began = told = time.monotonic()
+            first = 0  # tokens when merging began, after the loops were compiled
             while not wait([training], timeout=0.1).done:
-                bar.update(task, completed=int(progress[0]))
-                if not console.is_terminal and time.monotonic() - told >= _LINE_SECONDS:
-                    told, done = time.monotonic(), max(int(progress[0]), 1)
-                    left = (told - began) * (options.vocab_size - done) / done
-                    line = f"train_tokenizer: merging: {done:,} of {options.vocab_size:,} tokens, "
-                    line += f"{duration(left)} left"
-                    console.print(line, soft_wrap=True)
+                now, done = time.monotonic(), int(progress[0])
+                if not first:
+                    began, first = now, done
+                bar.update(task, completed=done)
+                if not console.is_terminal and now - told >= _LINE_SECONDS:
+                    told = now
+                    rest = f"{now - start:.0f} s"
+                    if done > first:
+                        seconds = (now - began) * (options.vocab_size - done) / (done - first)
+                        rest = f"{duration(seconds)} left"
+                    line = f"train_tokenizer: merging: {done:,} of {options.vocab_size:,} tokens"
+                    console.print(f"{line}, {rest}", soft_wrap=True)
         except KeyboardInterrupt:
             progress[1] = 1  # stops the loop
             raise
