@@ -64,7 +64,7 @@ def test_what_a_builder_made_in_a_notebook():
     assert 'aria-label="from read 18, to train 15, validation 3"' in data
     corpus = tm.open(KEPT / "corpus")._repr_html_()
     assert "<h1>18 of 24 documents kept</h1>" in corpus
-    flow = "from read 24, to kept 18, c4:min sentences 4, duplicates 1, near-duplicates 1"
+    flow = "from read 24, to kept 18, too few sentences 4, exact duplicates 1, near-duplicates 1"
     assert f'aria-label="{flow}"' in corpus
     tokenizer = tm.open(KEPT / "bpe")._repr_html_()
     assert "<h1>360 tokens</h1>" in tokenizer and "<dt>merges</dt><dd>97</dd>" in tokenizer
