@@ -34,7 +34,8 @@ from textmill.schemas.format.manifest import MANIFEST
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")
-SETS = ("chat", "tokens", "build_corpus")  # of other flags; faults are those of build_shards
+CORPORA = ("build_corpus", "delta")  # the second is built against the first
+SETS = ("chat", "tokens", *CORPORA)  # of other flags; faults are those of build_shards
 _ROWS = ["--max_length=64"]
 _OWN = {
     "train_tokenizer": ["--vocab_size=3000"],
@@ -42,6 +43,7 @@ _OWN = {
     "chat": ["--num_shards=8", "--task=chat", f"--chat_template={CHAT_TEMPLATE}", *_ROWS],
     "tokens": ["--num_shards=8", "--task=tokens", "--file_format=megatron,npy"],
     "build_corpus": ["--num_files=8", "--keep_best=0.3"],
+    "delta": ["--num_files=3", "--near_duplicates=jaccard:0.7"],
 }
 _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds
@@ -115,7 +117,8 @@ class Work:
 
     def command(self, name: str, output: Path, flags: Sequence[str]) -> list[str]:
         """A command line; of the name of a task the one that builds its set."""
-        module = name if name in (*COMMANDS, "build_corpus") else "build_shards"
+        of_corpus = "build_corpus" if name in CORPORA else "build_shards"
+        module = name if name in COMMANDS else of_corpus
         inputs = [f"--input={self.folder / 'text'}", "--document=line"]
         if name == "chat":
             inputs = [f"--input={self.folder / 'chats'}"]
@@ -123,6 +126,8 @@ class Work:
             inputs.append(f"--tokenizer={self.folder / 'local_train_tokenizer'}")
         if module == "build_corpus":
             inputs.append(f"--quality_model={self.folder / 'quality.bin'}")
+        if name == "delta":
+            inputs.append(f"--against={self.folder / 'local_build_corpus'}")
         flags = [f"--output={output}", *inputs, *_OWN[name], "--filter=slow_filter:slowly", *flags]
         return [sys.executable, "-m", f"pipelines.{module}", *flags]
 
@@ -162,7 +167,7 @@ class Work:
 def hashes(name: str, output: Path) -> dict[str, str]:
     """sha256 of the files that must not depend on the runner."""
     if name != "train_tokenizer":
-        kind = finished.Corpus if name == "build_corpus" else finished.DatasetInfo
+        kind = finished.Corpus if name in CORPORA else finished.DatasetInfo
         made = finished.open_finished(kind, str(output))
         return {file.path: file.sha256 for file in made.manifest.files}
     return {
