@@ -9,7 +9,7 @@ from tests.tools.python_process import run_python
 
 TESTS = [
     "corpus/decontamination/test_matches.py",
-    "corpus/english/test_cutting.py",
+    "corpus/english/test_tokenizer.py",
     "corpus/near_duplicates/test_buckets.py",
     "corpus/near_duplicates/test_find_near.py::test_the_same_as_of_all_pairs_compared",
     "corpus/near_duplicates/test_resolve.py",
