@@ -5,7 +5,6 @@ That was a third of the system's time of build_shards.
 """
 
 import ctypes
-import sys
 
 # Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
@@ -22,7 +21,7 @@ def keep_freed_memory() -> None:
     import pyarrow
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if not sys.platform.startswith("linux") or mallopt is None:
+    if mallopt is None:
         return
     mallopt(_ARENA_MAX, 1)
     mallopt(_MMAP_MAX, 0)

@@ -124,12 +124,12 @@ def report_parse_errors(argv: list[str], options: Any, **stand_ins: type) -> Non
     flags = list(flags_of(options, **stand_ins))
     switches = {one.name for one in flags if one.typed.startswith("--") and "=" not in one.typed}
     for word in argv:
-        name, equals, value = word.partition("=")
-        name = name.replace("-", "_")
-        if equals and name[:2] == "__" and (name[2:] in switches or name[5:] in switches):
-            switch = name[2:] if name[2:] in switches else name[5:]
+        typed, equals, value = word.partition("=")
+        name = typed[2:].replace("-", "_")
+        switch = name if name in switches else name[3:] if name.startswith("no_") else ""
+        if typed.startswith("--") and equals and switch in switches:
             on, off = flag(switch, True), flag(switch, False)
-            raise FieldError(name[2:], value, f"it takes no value: give {on} or {off}")
+            raise FieldError(name, value, f"it takes no value: give {on} or {off}")
     if all(flag.typed.startswith("--") for flag in flags):  # no positional argument
         for before, word in zip(["", *argv], argv):
             if not word.startswith("-") and (not before.startswith("-") or "=" in before):

@@ -15,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from tests.tools.browser import FLAGS, PROGRAM
 from tests.tools.places import ROOT
 
 PICTURE = ROOT / "docs/report.png"
@@ -28,7 +29,7 @@ def main(dataset: str) -> None:
         shot = Path(folder) / "shot.png"
         subprocess.run(
             [
-                *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+                *(PROGRAM or "chromium", *FLAGS),
                 *(f"--window-size={_WIDTH},{_HEIGHT}", f"--screenshot={shot}", page.as_uri()),
             ],
             check=True,

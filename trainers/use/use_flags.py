@@ -97,9 +97,8 @@ def _flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
     """The flags that a run began with, without its exports."""
     names = set(fields_of(trainer.flags)) - {"export", "export_saved_model"}
     values = {name: value for name, value in trained.settings.items() if name in names}
-    if values.get(
-        "gradient_accumulation_steps"
-    ):  # an evaluation batch has the rows of a microbatch
+    if values.get("gradient_accumulation_steps"):
+        # An evaluation batch has the rows of a microbatch.
         values["batch_size"] //= values.pop("gradient_accumulation_steps")
     return make_flags(trainer.flags, **values)
 
