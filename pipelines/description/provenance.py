@@ -19,7 +19,7 @@ _RIGHTS = (
     *("documents_by_license", "documents_by_robots", "documents_by_x_robots_tag"),
     "documents_by_tdm_reservation",
 )
-_FEWEST_DOMAINS = 20  # or a tenth of all, as in the template
+_FEWEST_DOMAINS = 20  # or a tenth of all, which the template requires
 _OTHER_NAMES = {"no": "nb"}  # labels of identifiers -> codes of the Hub
 
 
@@ -84,15 +84,18 @@ class Provenance:
 
     @property
     def pages(self) -> dict[str, Count]:
-        """The numbers of web pages."""
-        return self._observed(
+        """The numbers of web pages and of their hosts."""
+        found = self._observed(
             WEB_PAGES,
             {
                 PAGES: "web pages",
                 SHORT_PAGES: "with a short main text",
-                PAGES + WITHOUT_HOST: "without a domain in the URL",
+                PAGES + WITHOUT_HOST: "without a host in the URL",
             },
         )
+        if HOSTS in self.corpus.files:
+            found["hosts in hosts.json"] = self.corpus.entries(HOSTS, "hosts")
+        return found
 
     @property
     def has_all_domains(self) -> bool:
