@@ -2,10 +2,11 @@
 
 Each file of documents or rows is a FileObject with its size and sha256. The columns of a corpus of
 Parquet files are fields of the record set `documents`. The rows of a dataset are in formats that
-Croissant does not read: `features` lists their features, and `splits` the splits.
+Croissant does not read: `features` lists their features, and `splits` the splits. The flags of
+build_corpus are properties of its extension for responsible AI (RAI).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from textmill.pipelines.description.counts import Metadata
@@ -13,6 +14,7 @@ from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.typed_json import to_json
 
 VERSION = "http://mlcommons.org/croissant/1.1"
+RAI_VERSION = "http://mlcommons.org/croissant/RAI/1.0"
 _KEYS = (
     *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
     *("fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
@@ -41,7 +43,10 @@ _MEDIA = {"parquet": _PARQUET, "zst": "application/zstd"}  # by the last ending 
 
 
 def write_croissant(
-    described: Metadata, files: Iterable[ManifestFile], languages: Iterable[str]
+    described: Metadata,
+    files: Iterable[ManifestFile],
+    languages: Iterable[str],
+    steps: Sequence[str],
 ) -> bytes:
     """The content of croissant.json, for a directory that also holds the files.
 
@@ -49,6 +54,7 @@ def write_croissant(
       described: the corpus or dataset.
       files: those with its documents or rows.
       languages: their codes.
+      steps: of processing, such as "build_corpus: pii = replace".
     """
     schema, is_corpus = described.schema, described.noun == "corpus"
     own = [_file_object(file) for file in files]
@@ -63,14 +69,16 @@ def write_croissant(
     values = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
-        "conformsTo": VERSION,
+        "conformsTo": [VERSION, RAI_VERSION] if steps else VERSION,
         "description": f"Draft, written by Textmill {schema['code_version']} from the counts of a "
         f"{described.noun} with the fingerprint {schema['fingerprint']}. A person must add: "
-        "description, license, creator, url, datePublished, version, citeAs.",
+        "description, license, creator, url, datePublished, which Croissant requires; version, "
+        "publisher, keywords, citeAs, which are optional.",
         "distribution": [*own, *sets],
         "name": described.name,
         "recordSet": records,
         **({"inLanguage": [*languages]} if languages else {}),
+        **({"rai:dataPreprocessingProtocol": [*steps]} if steps else {}),
     }
     return to_json(values)
 

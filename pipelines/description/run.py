@@ -79,10 +79,15 @@ def describe_files(
         origins.append(Provenance(_read(corpus, f"{_name(path)}/")))
     shards = found.documents if isinstance(found, Corpus) else _shards(found)
     languages = sorted({code for origin in origins for code in origin.kept_languages})
+    steps = [
+        f"build_corpus: {name} = {value} ({place})"
+        for origin in origins
+        for name, (value, place) in origin.flags.items()
+    ]
     return {
         CARD: render_card(described, origins),
         TRAINING_CONTENT: render_training_content(described, origins),
-        CROISSANT: write_croissant(described, shards, languages),
+        CROISSANT: write_croissant(described, shards, languages, steps),
     }
 
 

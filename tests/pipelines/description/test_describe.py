@@ -225,7 +225,15 @@ def test_counts_add_up_and_have_positions():
 def test_croissant_lists_the_files_of_the_manifest(corpus, described, of_dataset):
     for text, directory in ((described, Path(corpus.directory)), (of_dataset, KEPT / "clm")):
         values = json.loads(text["croissant.json"])
-        assert values["conformsTo"] == "http://mlcommons.org/croissant/1.1"
+        assert values["conformsTo"] == [
+            "http://mlcommons.org/croissant/1.1",
+            "http://mlcommons.org/croissant/RAI/1.0",
+        ]
+        steps = values["rai:dataPreprocessingProtocol"]
+        assert all(
+            re.fullmatch(r"build_corpus: \w+ = .+ \((corpus/)?schema.json#/.+\)", one)
+            for one in steps
+        )
         files = [file for file in values["distribution"] if file["@type"] == "cr:FileObject"]
         assert len(files) == 2
         for file in files:
@@ -242,6 +250,8 @@ def test_mlcroissant_reads_the_documents(tmp_path, corpus, described):
     (tmp_path / "croissant.json").write_text(described["croissant.json"])
     found = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
     assert not found.metadata.ctx.issues.errors
+    steps = found.metadata.data_preprocessing_protocol
+    assert 'build_corpus: pii = "replace" (schema.json#/parameters/pii)' in steps
     records = [
         {name.partition("/")[2]: text_of(value) for name, value in record.items()}
         for record in found.records("documents")
