@@ -199,7 +199,7 @@ class HubRepo:
                     f"{self.place}: {self._api.endpoint} is not reachable ({reason:.300}): "
                     f"check the network, HF_ENDPOINT and HF_HUB_OFFLINE, and {_AGAIN}"
                 )
-            return DataError(f"{self.place}: the upload was rejected: {reason:.500}")
+            return DataError(f"{self.place}: huggingface_hub rejects the request: {reason:.500}")
         status = answer.response.status_code
         words = f" ({status}: {answer.server_message})" if answer.server_message else f" ({status})"
         if status == 401:

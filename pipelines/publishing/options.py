@@ -9,7 +9,9 @@ import tyro
 from textmill.schemas.commands.help import Help
 from textmill.schemas.errors import UsageError, flag
 
-_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+# Rules of the Hub.
+_NAME = re.compile(r"(?!.*(--|\.\.|\.git$))\w([\w.-]*\w)?/\w([\w.-]{0,94}\w)?", re.ASCII)
+_ADDRESS = re.compile(r"(https?://[^/]+/|hf://)?datasets/")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -52,6 +54,19 @@ class PublishOptions:
     def __post_init__(self) -> None:
         """Refuses names that the Hub cannot have."""
         if not _NAME.fullmatch(self.repo):
-            raise UsageError(f"{flag('repo', self.repo)}: give USER/NAME of a dataset repository")
+            raise UsageError(
+                f"{flag('repo', self.repo)}: give USER/NAME of a dataset repository{self._remedy}"
+            )
         if self.revision is not None and (not self.revision or _COMMIT.fullmatch(self.revision)):
             raise UsageError(f"{flag('revision', self.revision)}: give the name of a branch")
+
+    @property
+    def _remedy(self) -> str:
+        """USER/NAME of an address; else the rules for names."""
+        name = _ADDRESS.sub("", self.repo, count=1)
+        if name != self.repo and _NAME.fullmatch(name):
+            return f": {flag('repo', name)}"
+        return (
+            "; a name has at most 96 ASCII letters, digits, -, _ and ., no -- or .., no - or . at "
+            "either end, and does not end with .git"
+        )

@@ -240,7 +240,7 @@ def _make_plan(content: _Content, repo: HubRepo) -> _Plan:
 
 def _refuse_others(plan: _Plan, repo: HubRepo, options: PublishOptions) -> None:
     if plan.others and not options.overwrite:
-        what = "another manifest" if MANIFEST in plan.others else _name_some(plan.others)
+        what = "a different MANIFEST.json" if MANIFEST in plan.others else _name_some(plan.others)
         raise UsageError(
             f"{repo.place} has other content ({what}): give another {flag('repo')} or "
             f"{flag('revision')}, or replace it with {flag('overwrite', True)}"

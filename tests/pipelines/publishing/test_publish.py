@@ -11,6 +11,8 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 import textmill as tm
 from tests.tools.corpus_factory import build, write_lines
@@ -19,6 +21,7 @@ from tests.tools.places import ROOT
 from tests.tools.shard_factory import write_mlm_set
 from textmill.pipelines.description.run import describe_files
 from textmill.pipelines.publish import main
+from textmill.pipelines.publishing.options import PublishOptions
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import Corpus, open_finished
 from textmill.schemas.typed_json import hash_json, to_json
@@ -179,8 +182,8 @@ def test_other_content_is_replaced_only_on_request(hub, shards, tmp_path, capsys
     with pytest.raises(UsageError) as caught:
         main([str(other), REPO])
     assert str(caught.value) == (
-        "hf://datasets/me/data has other content (another manifest): give another --repo or "
-        "--revision, or replace it with --overwrite"
+        "hf://datasets/me/data has other content (a different MANIFEST.json): give another "
+        "--repo or --revision, or replace it with --overwrite"
     )
     assert files_of(hub.folder("main")) == before
     main([str(other), REPO, "--overwrite"])
@@ -274,7 +277,13 @@ def test_a_missing_token_a_reading_one_and_no_network(hub, shards, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--repo=data"], "--repo=data: give USER/NAME of a dataset repository"),
+        (["--repo=data"], "--repo=data: give USER/NAME of a dataset repository; a name has"),
+        (["--repo=me/a--b"], "--repo=me/a--b: give USER/NAME of a .*, no -- or \\.\\.,"),
+        ([f"--repo=me/{'a' * 97}"], "at most 96 ASCII letters"),
+        (["--repo=me/data."], "no - or \\. at either end"),
+        (["--repo=me/data.git"], "does not end with .git"),
+        (["--repo=hf://datasets/me/data"], "dataset repository: --repo=me/data$"),
+        (["--repo=https://huggingface.co/datasets/me/data"], "repository: --repo=me/data$"),
         ([REPO, f"--revision={'a' * 40}"], "--revision=a+: give the name of a branch"),
         ([REPO, "--papers=/none"], "--papers=/none: there is no such directory"),
     ],
@@ -283,6 +292,20 @@ def test_wrong_flags(hub, shards, flags, message):
     with pytest.raises(UsageError, match=message):
         main([str(shards), *flags])
     assert not hub.asked
+
+
+@pytest.mark.parametrize("name", ["me/a", "Org-1/x_y.z", f"me/{'a' * 96}", "_a/b_", "a/b.gitx"])
+def test_names_of_the_hub_are_taken(name):
+    validate_repo_id(name)
+    assert PublishOptions("shards", repo=name).repo == name
+
+
+@pytest.mark.parametrize("name", ["me/a--b", "me/a..b", "me/.a", "me/a-", "mé/a", "me/a.git"])
+def test_names_that_the_client_refuses_are_refused_before(name):
+    with pytest.raises(HFValidationError):
+        validate_repo_id(name)
+    with pytest.raises(UsageError, match="a name has at most 96"):
+        PublishOptions("shards", repo=name)
 
 
 def test_a_public_repository_is_not_taken_for_a_private_one(hub, shards):
