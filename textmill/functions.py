@@ -58,6 +58,8 @@ def build_shards(task: Task | str | None = None, **settings: Any) -> Dataset:
 
     Returns and raises like `build_corpus`.
     """
+    if isinstance(task, type) and issubclass(task, Task):
+        raise UsageError(f"task={task.__name__}: write {task.__name__}()")
     if isinstance(task, Task):
         for name in task.settings:
             if name in settings:

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from textmill.keywords import Keywords
 from textmill.schemas.commands.options import parse_options
+from textmill.schemas.commands.values import take
+from textmill.schemas.errors import FieldError
 
 _OF_ROWS = "max_length"  # a flag of build_shards, whose default depends on the task
 
@@ -39,10 +41,14 @@ class Task:
         return (task_class(cls.name),)
 
     def _check(self, keywords: Keywords) -> None:
-        from textmill.pipelines.shards.options import HELP  # as in `options`
+        from textmill.pipelines.shards.options import HELP, check_max_length  # as in `options`
 
-        own = {name: value for name, value in self.settings.items() if name != _OF_ROWS}
-        argv, given = keywords.given(own)
+        argv, given = keywords.given(self.settings)
+        if length := given.pop(_OF_ROWS, None):
+            try:
+                check_max_length(take(int, length.value))
+            except FieldError as error:
+                raise length.error(error, _OF_ROWS) from error
         parse_options(argv, HELP, *self.options(), given)
 
     def __repr__(self) -> str:

@@ -150,6 +150,12 @@ class ExecutionFlags:
         assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
 
 
+def check_max_length(max_length: int) -> None:
+    """Raises FieldError for a number of tokens that no row can have."""
+    if not 1 <= max_length < MAX_TOKENS:
+        raise FieldError("max_length", max_length, f"from 1 to {MAX_TOKENS - 1}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions(Generic[T]):
     """The flags of build_shards: T is the class of the task's own."""
@@ -186,8 +192,7 @@ class BuildOptions(Generic[T]):
         take_values(self)
         if not self.output:
             raise FieldError("output", self.output, "give the directory of the dataset")
-        if not 1 <= self.max_length < MAX_TOKENS:
-            raise FieldError("max_length", self.max_length, f"from 1 to {MAX_TOKENS - 1}")
+        check_max_length(self.max_length)
         if not 0 <= self.seed < 1 << 64:
             raise FieldError("seed", self.seed, "from 0 to 2**64 - 1")
         if self.splitting.inputs:

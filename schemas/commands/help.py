@@ -181,7 +181,8 @@ def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:
             if difflib.get_close_matches(argument.partition("=")[0], missing):
                 raise UsageError(describe_unknown(argument, missing, remedy))
         named = ", ".join(as_typed(typed.get(name, name)) for name in missing)
-        raise UsageError(f"{event.prog} needs {named}: {remedy}")
+        who = either(event.prog, event.prog.rpartition(".")[2])  # python -m pipelines.build_corpus
+        raise UsageError(f"{who} needs {named}: {remedy}")
     if kind == "UnrecognizedArgs":
         raise UsageError(describe_unknown(event.tokens[0], list(typed), remedy))
     if kind == "BadValue":

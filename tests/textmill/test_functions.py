@@ -209,6 +209,33 @@ def test_a_wrong_keyword_names_the_nearest(command):
         getattr(tm, command)(**REQUIRED[command], max_reject=3)
 
 
+@pytest.mark.parametrize("command", BUILDERS)
+def test_a_missing_keyword_is_named_with_the_function(command):
+    with pytest.raises(tm.UsageError, match=f"^{command} needs (.*, )?output=DIR"):
+        getattr(tm, command)(input="x.txt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_length": 0}, "max_length=0: from 1 to 65535"),
+        ({"max_length": "many"}, "max_length=many: not a whole number"),
+        ({"packing": "most"}, "packing=most: choose one of "),
+        ({"max_lengths": 3}, "unknown keyword max_lengths=3"),
+    ],
+    ids=str,
+)
+def test_a_task_refuses_a_wrong_value_when_it_is_made(settings, message):
+    with pytest.raises(tm.UsageError) as refused:
+        tm.Clm(**settings)
+    assert str(refused.value).startswith(message)
+
+
+def test_the_class_of_a_task_is_no_task():
+    with pytest.raises(tm.UsageError, match=r"^task=Clm: write Clm\(\)$"):
+        tm.build_shards(tm.Clm, **REQUIRED["build_shards"])  # pyright: ignore[reportArgumentType]
+
+
 def test_a_wrong_trainer_names_the_nearest():
     with pytest.raises(tm.UsageError, match="^there is no trainer 'flax_cml': did you mean flax_"):
         tm.train("flax_cml", shards="made")  # pyright: ignore[reportCallIssue, reportArgumentType]

@@ -324,7 +324,9 @@ class BatchReader(ABC):
         self, split: str, batch_size: int, process_index: int, process_count: int
     ) -> tuple[int, int]:
         """Number of rows that this process reads of a batch, and the first of them."""
-        if batch_size < 1 or process_count < 1 or batch_size % process_count:
+        if batch_size < 1:
+            raise UsageError(f"a batch of {batch_size} rows: give at least 1")
+        if process_count < 1 or batch_size % process_count:
             raise UsageError(
                 f"a batch of {batch_size} rows cannot be shared by {process_count} processes: give "
                 "a batch size that is a multiple of their number"

@@ -44,7 +44,8 @@ class Gopher(RuleGroup):
         "min_words": SHORT_DOCUMENTS,
         "min_word_length": "the text may be a list, code, or in a script without spaces",
         "max_word_length": "the text may be in a script without spaces, or have long compounds",
-        "min_alphabetic": "the text may be tables, code, or in a script without spaces",
+        "min_alphabetic": "the text may be tables, code, in a script without spaces, or have many "
+        "numbers and punctuation marks, which count as words",
         "min_stop_words": "the text may not be English, for which Gopher's rules were made",
     }
 

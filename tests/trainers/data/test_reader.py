@@ -222,6 +222,9 @@ def test_wrong_arguments_are_refused(small_set):
         shards.rows("test")
     with pytest.raises(UsageError, match="batch of 7 rows cannot be shared by 2 processes"):
         shards.batches("train", batch_size=7, seed=0, process_count=2)
+    for rows in (0, -2):
+        with pytest.raises(UsageError, match=f"^a batch of {rows} rows: give at least 1$"):
+            shards.batches("train", batch_size=rows, seed=0)
     with pytest.raises(UsageError, match="110 rows of .* give a seed too"):
         shards.split("train", count=110)
     with pytest.raises(UsageError, match="process 2 of 2"):
