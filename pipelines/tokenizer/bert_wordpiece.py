@@ -144,7 +144,10 @@ def train_wordpiece(
       **limits: arguments of `merge_words`; `##` does not count as symbols.
     """
     offsets, symbols = _symbols(words, {token: i for i, token in enumerate(first)})
-    trained = merge_words(offsets, symbols, counts, first=first, continuing_prefix=PREFIX, **limits)
+    ids = np.arange(len(first), dtype=np.int32)
+    trained = merge_words(
+        offsets, symbols, counts, ids=ids, first=first, continuing_prefix=PREFIX, **limits
+    )
     return replace(trained, word_tokens=_encoded_lengths(words, trained.tokens))
 
 

@@ -68,8 +68,9 @@ def train_bpe(
     of_byte = np.array([ids[character] for character in byte_characters()], np.int32)
     return merge_words(
         offsets,
-        np.take(of_byte, data),
+        data,
         counts,
+        ids=of_byte,
         first=first,
         special_tokens=special_tokens,
         **limits,

@@ -32,7 +32,9 @@ once: two merges never spell the same string. (If both ends of a string are bord
 merge has crossed them, so all merges between them were the same everywhere.)
 
 A pair that is too rare to be merged when it is created will never be merged, since its count can
-only fall: neither its count nor its positions are kept. That is true of most pairs.
+only fall: neither its count nor its positions are kept. Since few pairs are frequent enough before
+the vocabulary is full, the limit is high at first. When no pair reaches it, all words are counted
+again with a lower one, down to `min_frequency`: the merges are the same for any limits.
 
 Tables are int64 arrays with few columns, named below: numba compiles these in half the time that
 objects take. A function that may grow a table returns it.
@@ -54,18 +56,21 @@ from numba import types
 from textmill.pipelines.encoding.word_slots import prefetch
 from textmill.pipelines.runtime.compiled import entry, inner
 
-LARGE = 2**31  # positions take 64 bits if there are at least this many symbols
+LARGE = 2**31  # positions and counts of words take 64 bits if one is as large
 ROWS = 1 << 16  # of a table at first, a power of 2: tables grow
 POOL_ROOM = 2  # positions per symbol; when they are used up, stale ones are removed
 WALL = -1
 _INSIDE = -2
 _ANY_LENGTH = 1 << 62
+RARE = 256  # the first limit is the mean count of pairs if there were so many for each token
+LOWER = 8  # each later limit is this much lower
 AHEAD = 16  # positions, from the one that is prefetched to the one that is read
 _FREE = -1  # a slot of the table of pairs that no pair has taken
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
 
-KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, its current count
+# pairs[2**k > 2 P, 3], a hash table: the pair, its current count; its occurrences or next position
+KEY, COUNT, NEXT = range(3)
 BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool
 WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: tokens that one merge met on one side
 TOKEN, START, STOP = range(3)  # spelled[n, 3]: a special token, and where its symbols are
@@ -89,7 +94,7 @@ def _grow(table, needed):
 
 @inner
 def _no_pairs(size):
-    pairs = np.zeros((size, 2), np.int64)
+    pairs = np.zeros((size, 3), np.int64)
     for slot in range(size):
         pairs[slot, KEY] = _FREE
     return pairs
@@ -137,6 +142,7 @@ def _room_for_pairs(pairs, more, sizes):
             slot = _slot(larger, pairs[old, KEY])
             larger[slot, KEY] = pairs[old, KEY]
             larger[slot, COUNT] = pairs[old, COUNT]
+            larger[slot, NEXT] = pairs[old, NEXT]
     return larger
 
 
@@ -174,14 +180,17 @@ def _take_first(heap, pairs, min_count):
 
 
 @inner
-def _make_token(lengths, original, start, length, special, spelled, sizes):
-    """The id of the token original[start : start + length]: a new one, or a special token's."""
+def _make_token(lengths, words, position, length, special, spelled, sizes):
+    """The id of the token of `length` symbols at a position: a new one, or a special token's."""
+    offsets, letters, ids = words
     for i in range(spelled.shape[0]):
         first = spelled[i, START]
         same = spelled[i, STOP] - first == length
+        if same:
+            start = position - 1 - _word_at(offsets, position)  # without the walls before it
         j = 0
         while same and j < length:
-            same = special[first + j] == original[start + j]
+            same = special[first + j] == ids[letters[start + j]]
             j += 1
         if same:
             return spelled[i, TOKEN]
@@ -189,6 +198,19 @@ def _make_token(lengths, original, start, length, special, spelled, sizes):
     sizes[TOKENS] += 1
     lengths[token] = length
     return token
+
+
+@inner
+def _word_at(offsets, position):
+    """The word at a position of `symbols`, in which a wall is before each word."""
+    low, high = 0, offsets.size - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if offsets[middle] + middle < position:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @inner
@@ -208,30 +230,23 @@ def _note(side, met, where, token, weight, position):
 
 
 @inner
-def _prefetch_ahead(symbols, word_of, counts, positions, i, stop):
-    """Prefetches the data of later positions, which are far apart in memory."""
-    ahead = np.int64(positions[min(i + AHEAD, stop - 1)])
-    prefetch(symbols, ahead)
-    prefetch(word_of, ahead)
-    near = np.int64(positions[min(i + AHEAD // 2, stop - 1)])  # its word has been loaded
-    prefetch(counts, np.int64(word_of[near]))
-
-
-@inner
-def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after):
+def _rewrite(symbols, weights, lengths, positions, merge, before, after):
     """Replaces left + right by the new token at valid positions, and records its neighbours."""
     left, right, new = merge
     side_before, met_before, where_before = before
     side_after, met_after, where_after = after
     left_length, right_length = lengths[left], lengths[right]
     for i in range(positions.shape[0]):
-        _prefetch_ahead(symbols, word_of, counts, positions[:, 0], i, positions.shape[0])
+        # Later positions are far apart in memory.
+        ahead = np.int64(positions[min(i + AHEAD, positions.shape[0] - 1), 0])
+        prefetch(symbols, ahead)
+        prefetch(weights, ahead)
         p = np.int64(positions[i, 0])
         q = p + left_length
         if symbols[p] != left or symbols[q] != right:
             continue
         end = q + right_length
-        weight = counts[word_of[p]]
+        weight = np.int64(weights[p])
         at = p - 1 if symbols[p - 1] >= WALL else p + symbols[p - 1]
         if symbols[at] != WALL:
             _note(side_before, met_before, where_before, symbols[at], weight, at)
@@ -319,60 +334,82 @@ def _fresh_only(pool, births, symbols, lengths, sizes):
 
 
 @inner
-def _number_words(symbols, word_of):
-    """Writes the word of each symbol: |ab|c| gives -1 0 0 -1 1 -1."""
-    word = -1
-    for p in range(symbols.size):
-        word += symbols[p] == WALL
-        word_of[p] = WALL if symbols[p] == WALL else word
+def _lay_out(offsets, letters, ids, counts, symbols, weights):
+    """Writes the words with walls, and the count of its word for each symbol: |ab|c|."""
+    p = 0
+    for word in range(counts.size):
+        symbols[p] = WALL
+        p += 1
+        for i in range(offsets[word], offsets[word + 1]):
+            symbols[p] = ids[letters[i]]
+            weights[p] = counts[word]
+            p += 1
+    symbols[p] = WALL
 
 
 @inner
-def _sort_by_symbol(symbols, first):
-    """The positions of symbols that another follows, by symbol, and where each symbol's begin."""
-    starts = np.zeros(first + 1, np.int64)
-    for p in range(symbols.size - 1):
-        starts[symbols[p] + 1] += symbols[p + 1] != WALL  # walls add to starts[0], cleared below
-    starts[0] = 0
-    for symbol in range(first):
-        starts[symbol + 1] += starts[symbol]
-    positions = np.empty(starts[first], symbols.dtype)
-    place = starts.copy()
-    for p in range(symbols.size - 1):
-        if symbols[p] != WALL and symbols[p + 1] != WALL:
-            positions[place[symbols[p]]] = p
-            place[symbols[p]] += 1
-    return positions, starts
+def _count_pairs(symbols, weights, lengths, sizes):
+    """All pairs that are in the words now, with their counts and their numbers of occurrences."""
+    sizes[PAIRS] = 0
+    pairs = _no_pairs(ROWS)
+    p = 0
+    while p < symbols.size:
+        if symbols[p] == WALL:
+            p += 1
+            continue
+        left, weight = np.int64(symbols[p]), np.int64(weights[p])
+        p += lengths[left]
+        if symbols[p] != WALL:
+            pair = (left << 32) | symbols[p]
+            slot = _slot(pairs, pair)
+            if pairs[slot, KEY] == _FREE:
+                pairs = _room_for_pairs(pairs, 1, sizes)
+                slot = _slot(pairs, pair)
+                pairs[slot, KEY] = pair
+                sizes[PAIRS] += 1
+            pairs[slot, COUNT] += weight
+            pairs[slot, NEXT] += 1
+    return pairs
 
 
 @inner
-def _first_pairs(
-    symbols, word_of, counts, lengths, pairs, heap, births, pool, side, met, where, limits, sizes
-):
-    """Queues the pairs of symbols, as if a merge had just made each symbol."""
-    first = sizes[TOKENS]
-    positions, starts = _sort_by_symbol(symbols, first)
-    for left in range(first):
-        start, stop = starts[left], starts[left + 1]
-        where = _grow(where, stop - start)
-        for i in range(start, stop):
-            _prefetch_ahead(symbols, word_of, counts, positions, i, stop)
-            p = np.int64(positions[i])
-            _note(side, met, where, symbols[p + 1], counts[word_of[p]], p)
-        noted = (side, met, where)
-        pairs = _room_for_pairs(pairs, met[0], sizes)
-        births = _grow(births, sizes[BIRTHS] + met[0])
-        _add_new(pairs, lengths, noted, left, False, limits, sizes)
-        _enqueue(pairs, heap, births, pool, noted, left, False, limits[0], sizes)
-    return pairs, births, where
+def _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes):
+    """Queues all pairs that may be merged, with all their positions; forgets earlier ones."""
+    min_count, max_length = limits
+    counted = _count_pairs(symbols, weights, lengths, sizes)
+    pairs = _no_pairs(ROWS)
+    heap.clear()
+    sizes[PAIRS] = sizes[BIRTHS] = sizes[POOL] = 0
+    for slot in range(counted.shape[0]):
+        pair, count, number = counted[slot, KEY], counted[slot, COUNT], counted[slot, NEXT]
+        counted[slot, NEXT] = -1
+        if pair == _FREE or count < min_count:
+            continue
+        left, right = pair >> 32, pair & _LOW
+        if lengths[left] + lengths[right] <= max_length:
+            pairs = _room_for_pairs(pairs, 1, sizes)
+            births = _grow(births, sizes[BIRTHS] + 1)
+            _add_pair(pairs, left, right, count, sizes)
+            _put(heap, births, pair, count, sizes[POOL], number, sizes)
+            counted[slot, NEXT] = sizes[POOL]
+            sizes[POOL] += number
+    p = 0
+    while p < symbols.size:
+        at = p
+        p += 1 if symbols[at] == WALL else lengths[symbols[at]]
+        if symbols[at] != WALL and symbols[p] != WALL:
+            slot = _slot(counted, (np.int64(symbols[at]) << 32) | symbols[p])
+            if counted[slot, NEXT] >= 0:
+                pool[counted[slot, NEXT], 0] = at
+                counted[slot, NEXT] += 1
+    return pairs, births
 
 
 def _merge_all(
-    symbols, original, counts, special, spelled, lengths, word_of, pool, sizes, min_count,
-    max_length, progress,
+    offsets, letters, ids, counts, special, spelled, lengths, symbols, weights, pool, sizes,
+    limit, min_count, max_length, progress,
 ):  # fmt: skip
-    room = lengths.size
-    pairs = _no_pairs(ROWS)
+    room, words = lengths.size, (offsets, letters, ids)
     births = np.zeros((ROWS, 3), np.int64)
     heap = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
@@ -380,22 +417,23 @@ def _merge_all(
     where_before = np.zeros((ROWS, 2), symbols.dtype)
     where_after = where_before.copy()
     merges = np.zeros((ROWS, 3), np.int64)
-    limits = (min_count, max_length)
-    _number_words(symbols, word_of)
-    pairs, births, where_after = _first_pairs(
-        symbols, word_of, counts, lengths, pairs, heap, births, pool, side_after, met_after,
-        where_after, limits, sizes,
-    )  # fmt: skip
+    limits = (limit, max_length)
+    _lay_out(offsets, letters, ids, counts, symbols, weights)
+    pairs, births = _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes)
 
     while sizes[TOKENS] < room and progress[1] == 0:
-        birth = _take_first(heap, pairs, min_count)
+        birth = _take_first(heap, pairs, limits[0])
         if birth < 0:
-            break
+            if limits[0] == min_count:
+                break
+            limits = (max(min_count, limits[0] // LOWER), max_length)
+            pairs, births = _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes)
+            continue
         left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
         positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
         p = np.int64(positions[0, 0])  # stale or not, each spells the token
         length = lengths[left] + lengths[right]
-        new = _make_token(lengths, original, p, length, special, spelled, sizes)
+        new = _make_token(lengths, words, p, length, special, spelled, sizes)
         merges = _grow(merges, sizes[MERGES] + 1)
         merges[sizes[MERGES], 0] = left
         merges[sizes[MERGES], 1] = right
@@ -407,7 +445,7 @@ def _merge_all(
         where_after = _grow(where_after, positions.shape[0])
         before = (side_before, met_before, where_before)
         after = (side_after, met_after, where_after)
-        _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after)
+        _rewrite(symbols, weights, lengths, positions, merge, before, after)
         born = met_before[0] + met_after[0]
         pairs = _room_for_pairs(pairs, born, sizes)
         births = _grow(births, sizes[BIRTHS] + born)
@@ -417,24 +455,29 @@ def _merge_all(
             # write past an array.
             pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
         _recount(pairs, lengths, merge, before, after, limits, sizes)
-        _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
-        _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)
+        _enqueue(pairs, heap, births, pool, before, new, True, limits[0], sizes)
+        _enqueue(pairs, heap, births, pool, after, new, False, limits[0], sizes)
         progress[0] = sizes[TOKENS]
 
     word_tokens = np.zeros(counts.size, np.int64)
+    word = -1
     for p in range(symbols.size):
+        word += symbols[p] == WALL
         if symbols[p] >= 0:
-            word_tokens[word_of[p]] += 1
+            word_tokens[word] += 1
     return merges[: sizes[MERGES]], word_tokens
 
 
 @cache
-def _compiled_for(index: Any) -> Any:
-    """The compiled loop for positions of a type."""
+def _compiled_for(index: Any, letter: Any) -> Any:
+    """The compiled loop for positions and letters of some types."""
     numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
+    read, letters, ids = (
+        types.Array(kind, 1, "C", readonly=True) for kind in (types.int64, letter, types.int32)
+    )
     signature = types.Tuple((table, numbers))(
-        positions, positions, numbers, numbers, table, numbers, positions,
-        types.Array(index, 2, "C"), numbers, types.int64, types.int64, numbers,
+        read, letters, ids, read, numbers, table, numbers, positions, positions,
+        types.Array(index, 2, "C"), numbers, types.int64, types.int64, types.int64, numbers,
     )  # fmt: skip
     return entry(signature)(_merge_all)
 
@@ -460,9 +503,10 @@ class TrainedVocabulary:
 
 def merge_words(
     offsets: np.ndarray,
-    symbols: np.ndarray,
+    letters: np.ndarray,
     counts: np.ndarray,
     *,
+    ids: np.ndarray,
     first: Sequence[str],
     vocab_size: int,
     special_tokens: Sequence[str] = (),
@@ -474,9 +518,10 @@ def merge_words(
     """Merges until the vocabulary has `vocab_size` tokens, or no remaining pair is frequent enough.
 
     Args:
-      offsets: int64[W + 1], where words begin in `symbols`, the first 0; words may be empty.
-      symbols: int32, the ids of the symbols of all words, joined.
+      offsets: int64[W + 1], where words begin in `letters`, the first 0; words may be empty.
+      letters: uint8 or int32, the letters of all words, joined.
       counts: int64[W], occurrences of each word, at least 1.
+      ids: int32, the id of each letter's symbol.
       first: the tokens before any merge, symbols included.
       vocab_size: size of the vocabulary, `first` included; a result with fewer tokens means that no
         pair was left.
@@ -490,24 +535,32 @@ def merge_words(
     spelled = _spelled_by_merges(special_tokens, first, continuing_prefix)
     stops = np.cumsum([0, *map(len, spelled.values())])
     special = np.column_stack([np.array([*spelled], np.int64), stops[:-1], stops[1:]])
-    room = max(len(first), min(vocab_size, len(first) + len(symbols)))  # a merge uses up a symbol
-    laid_out = _lay_out(offsets, symbols)
-    del symbols  # to free as much memory as `laid_out` takes
+    room = max(len(first), min(vocab_size, len(first) + len(letters)))  # a merge uses up a symbol
     lengths, sizes = np.ones(room, np.int64), np.zeros(5, np.int64)
     lengths[special[:, TOKEN]] = special[:, STOP] - special[:, START]
     sizes[TOKENS] = len(first)
-    loop = _compiled_for(types.int32 if laid_out.dtype == np.int32 else types.int64)
+    number = len(letters) + len(offsets)
+    is_large = max(number, counts.max(initial=0)) >= LARGE
+    symbols = np.empty(number, np.int64 if is_large else np.int32)
+    loop = _compiled_for(
+        types.int64 if is_large else types.int32,
+        types.uint8 if letters.dtype == np.uint8 else types.int32,
+    )
+    min_count = max(1, min_frequency)
     merges, word_tokens = loop(
-        laid_out,
-        laid_out.copy() if spelled else laid_out[:0],
-        counts.astype(np.int64),
+        offsets,
+        letters,
+        ids,
+        counts,
         np.array([i for spelling in spelled.values() for i in spelling], np.int64),
         special,
         lengths,
-        np.empty_like(laid_out),
-        np.empty((POOL_ROOM * len(laid_out), 1), laid_out.dtype),  # memory is allocated when used
+        symbols,
+        np.empty_like(symbols),
+        np.empty((POOL_ROOM * number, 1), symbols.dtype),  # memory is allocated when used
         sizes,
-        max(1, min_frequency),
+        max(min_count, int(counts @ np.diff(offsets) / (RARE * room))),
+        min_count,
         _ANY_LENGTH if max_token_length is None else max(max_token_length - 1, 2),
         np.zeros(2, np.int64) if progress is None else progress,
     )
@@ -518,17 +571,6 @@ def merge_words(
         tokens[new] = tokens[left] + tokens[right][skipped:]
     pairs = [(tokens[left], tokens[right]) for left, right in zip(lefts, rights, strict=True)]
     return TrainedVocabulary(tokens, pairs, word_tokens)
-
-
-def _lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Joins words with a wall before, between and after them: |ab|c|."""
-    walls = offsets + np.arange(len(offsets))
-    number = int(walls[-1]) + 1
-    is_symbol = np.ones(number, bool)
-    is_symbol[walls] = False
-    symbols = np.full(number, WALL, np.int32 if number < LARGE else np.int64)
-    symbols[is_symbol] = ids
-    return symbols
 
 
 def _spelled_by_merges(

@@ -78,6 +78,7 @@ def test_numbers_beyond_32_bits():
     max_token_length=st.sampled_from([None, 0, 1, 2, 3, 4, 5, 8]),
     room=st.sampled_from([1, merge_loop.POOL_ROOM]),
     large=st.sampled_from([1, merge_loop.LARGE]),
+    rare=st.sampled_from([0.01, 1, merge_loop.RARE]),
 )
 @example(
     histogram={b"aaaa": 5, b"bca": 4},
@@ -87,13 +88,18 @@ def test_numbers_beyond_32_bits():
     max_token_length=None,
     room=1,
     large=1,
+    rare=0.01,
 )
 @settings(max_examples=2 * settings().max_examples)
-def test_merges_are_those_of_tokenizers(histogram, vocab_size, room, large, **more):
-    """Stale positions are forgotten where memory is short; 2 GB of words need larger positions."""
+def test_merges_are_those_of_tokenizers(histogram, vocab_size, room, large, rare, **more):
+    """For any limit of rare pairs: words are counted again until it is `min_frequency`.
+
+    Stale positions are forgotten where memory is short; 2 GB of words need larger positions.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge_loop, "POOL_ROOM", room)
         patch.setattr(merge_loop, "LARGE", large)
+        patch.setattr(merge_loop, "RARE", rare)
         trained = train(histogram, vocab_size, **more)
     vocabulary, merges = as_oracle(trained)
     assert (vocabulary, merges) == oracle(histogram, vocab_size, **more)
@@ -113,7 +119,8 @@ def test_tables_grow_before_they_are_full(histogram, large):
         patch.setattr(merge_loop, "ROWS", 1)
         patch.setattr(merge_loop, "POOL_ROOM", 1)
         patch.setattr(merge_loop, "LARGE", large)
-        patch.setattr(merge_loop, "_compiled_for", lambda index: merge_loop._merge_all)
+        patch.setattr(merge_loop, "RARE", 0.01)
+        patch.setattr(merge_loop, "_compiled_for", lambda *_: merge_loop._merge_all)
         patch.setattr(merge_loop, "prefetch", lambda rows, row: rows[row])
         trained = train(histogram, 300, min_frequency=1)
     assert as_oracle(trained) == oracle(histogram, 300, min_frequency=1)
