@@ -145,7 +145,7 @@ CHAT = Verb(
         usage="RUN [MESSAGE]",
         example="run 'What is 3 plus 4?'",
         page="docs/chat.md",
-        common=_OF_GENERATION,
+        common=f"message {_OF_GENERATION}",
     ),
     ChatFlags,
     ("compute",),
