@@ -104,7 +104,7 @@ setup(
     long_description=_README.read_text(encoding="utf-8") if _README.exists() else "",
     long_description_content_type="text/markdown",
     author="The Textmill authors",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
     keywords=[
         "apache-beam",

@@ -38,6 +38,7 @@ TRAINER = Trainer(
     packages=("jax", "jaxlib", "flax", "optax", "numpy"),
     join=join_processes,
     continue_text=import_later("textmill.trainers.on_flax.generation:write_texts"),
+    open_chat=import_later("textmill.trainers.on_flax.generation:FlaxChat"),
 )
 main = main_of(TRAINER)
 

@@ -42,14 +42,15 @@ def _visible(character: str) -> str:
     return character
 
 
-def say(text: str, file: TextIO | None = None) -> None:
+def say(text: str, file: TextIO | None = None, *, end: str = "\n") -> None:
     """Prints text; flags are spelled, control characters except line ends and tabs are escaped.
 
     Args:
       text: without the final line end.
       file: standard output by default.
+      end: what follows the text.
     """
-    print(visible(spell(text), keep="\n\t"), file=file)
+    print(visible(spell(text), keep="\n\t"), file=file, end=end)
 
 
 def command_name(module: str) -> str:

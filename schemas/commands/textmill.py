@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Trained models": {
         "trainers.evaluate": "Measure a model on a split of a dataset.",
         "trainers.generate": "Continue a text.",
-        "trainers.chat": "Answer a message.",
+        "trainers.chat": "Answer a message, or hold a conversation.",
         "trainers.predict": "Label texts with a classifier.",
         "trainers.export_model": "Export a model for transformers or TensorFlow.",
         "trainers.trace": "Show documents of a step, and steps of a document.",

@@ -43,7 +43,9 @@ def main(checkout: str, text: str, directory: str, tokenizer: str) -> None:
             given = [f"--input={text}", f"--output-prefix={folder}/its", "--append-eod", *options]
             given += ["--tokenizer-type=HuggingFaceTokenizer", f"--tokenizer-model={tokenizer}"]
             command = [sys.executable, Path(checkout, "tools", script), *given]
-            subprocess.run(command, check=True, capture_output=True)
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{script} ended with {done.returncode}: {done.stderr[-2000:]}")
             its = documents_of(f"{folder}/its_text_document")
         equal = sorted(ours) == sorted(set(its))
         result = "equal" if equal else "NOT EQUAL"

@@ -29,10 +29,18 @@ class ChatFormat:
     variables: Mapping[str, Any]  # bos_token and others, and --chat_template_arguments
     end_of_turn: str = ""  # a text; "" for the first special token after an answer
 
-    def prompt(self, message: str) -> str:
-        """The text before an answer to a user's message; a UsageError if the template fails."""
+    def prompt(self, *turns: str) -> str:
+        """The text before an answer; a UsageError if the template fails.
+
+        Args:
+          turns: messages of the user and answers in turn; the first and the last are the user's.
+        """
+        messages = [
+            {"role": ("user", "assistant")[number % 2], "content": turn}
+            for number, turn in enumerate(turns)
+        ]
         try:
-            return self._compiled().render([{"role": "user", "content": message}], prompt=True)
+            return self._compiled().render(messages, prompt=True)
         except TemplateFailed as error:
             raise UsageError(
                 f"{either('MESSAGE', 'message')}: the template fails: {error}"

@@ -9,7 +9,7 @@ M = P + T positions.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.run_flags import ComputeFlags, RunFlags
 from textmill.trainers.flags.task_flags import GenerationFlags
+from textmill.trainers.models.chat_format import ChatFormat
 from textmill.trainers.models.set_tokenizer import leading_ids, open_tokenizer
 from textmill.trainers.on_flax.flax_attention import Context
 from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM
@@ -29,6 +30,8 @@ from textmill.trainers.on_flax.precision import compute_dtype, products
 from textmill.trainers.run.trained import Trained
 
 WIDTH = 16  # prompts are padded to a multiple of this, so that few lengths are compiled
+SHORTEST_WIDTH = 64  # of prompts of a conversation, which are padded to powers of two
+TOKENS_AT_ONCE = 8  # of an answer, before they are shown
 
 
 def write_texts(
@@ -40,22 +43,13 @@ def write_texts(
       UsageError: the model or the flags cannot continue the text.
       DataError: a file is broken.
     """
-    if trained.tokenizer_json is None:
-        raise UsageError(
-            f"{trained.directory} has no tokenizer that Textmill reads: put the model's "
-            "tokenizer.json there"
-        )
-    tokenizer = open_tokenizer(trained.tokenizer_json)
-    if not is_message:
+    tokenizer = _tokenizer_of(trained)
+    if is_message:
+        chat = _chat_of(trained)
+        prefix, text, end = [], chat.prompt(text), chat.end_of_turn
+    else:
         start, end = trained.prefix_ids, ""
         prefix = leading_ids(tokenizer) if start is None else list(start)
-    elif trained.chat is not None:
-        prefix, text, end = [], trained.chat.prompt(text), trained.chat.end_of_turn
-    else:
-        raise UsageError(
-            f"{trained.directory} has no chat template: it is not a run on a dataset of "
-            f"{flag('task', 'chat')}. Use generate, and write the whole prompt"
-        )
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if prefix and ids[: len(prefix)] == prefix:  # as chat templates render it
         begin = " ".join(map(tokenizer.id_to_token, prefix))
@@ -66,8 +60,87 @@ def write_texts(
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
     _note(speed)
     rows = (output.ids[row, : output.lengths[row]].tolist() for row in range(flags.samples))
-    texts = [tokenizer.decode(shown + ids) for ids in rows]
-    return [text.partition(end)[0] if end else text for text in texts]
+    return [_until(tokenizer.decode(shown + ids), end) for ids in rows]
+
+
+class FlaxChat:
+    """A model on its device that answers conversations, see `ChatModel`.
+
+    Its programs are compiled for prompts of up to 64, 128, 256, ... tokens.
+    """
+
+    def __init__(self, trained: Trained, run_flags: RunFlags, flags: GenerationFlags):
+        """Loads the weights; raises like `write_texts`."""
+        self._trained, self._compute, self._flags = trained, run_flags.compute, flags
+        self._tokenizer, self._format = _tokenizer_of(trained), _chat_of(trained)
+        self._model = _load(trained, self._compute)
+        self._programs: dict[Sampling, Any] = {}
+
+    def newest(self, turns: list[str]) -> list[str]:
+        """The turns without the oldest, which leave no room for an answer."""
+        most = self._trained.config.max_positions
+        room = min(self._flags.max_new_tokens, most // 2)
+        while len(turns) > 1 and len(self._prompt(turns)) + room > most:
+            turns = turns[2:]
+        return turns
+
+    def answer(self, turns: list[str]) -> Iterator[str]:
+        """The answer as it grows: each text begins with the one before."""
+        prompt, end = self._prompt(turns), self._format.end_of_turn
+        _check_prompt(prompt, self._trained)
+        rule = _rule(self._trained, self._flags, prompt)
+        width = max(SHORTEST_WIDTH, 1 << (len(prompt) - 1).bit_length())
+        inputs = _inputs(self._trained, prompt, width, rule, 1, self._compute.seed)
+        if rule not in self._programs:
+            self._programs[rule] = [*map(jax.jit, _loop(self._model.graph, rule))]
+        begin, extend = self._programs[rule]
+        params, dtype = self._model.params, self._model.dtype
+        with products(dtype):
+            loop = begin(params, *inputs)
+        text, until = "", 0
+        while True:
+            until = min(until + TOKENS_AT_ONCE, rule.max_new_tokens)
+            with products(dtype):
+                loop = extend(params, *inputs[1:], loop, until)
+            [ids], [length] = jax.device_get(loop.output)
+            text = self._tokenizer.decode(ids[:length].tolist())
+            if loop.is_done.all() or until == rule.max_new_tokens or (end and end in text):
+                break
+            yield _settled(text, end)
+        yield _until(text, end)
+
+    def _prompt(self, turns: list[str]) -> list[int]:
+        text = self._format.prompt(*turns)
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def _tokenizer_of(trained: Trained) -> Any:
+    if trained.tokenizer_json is None:
+        raise UsageError(
+            f"{trained.directory} has no tokenizer that Textmill reads: put the model's "
+            "tokenizer.json there"
+        )
+    return open_tokenizer(trained.tokenizer_json)
+
+
+def _chat_of(trained: Trained) -> ChatFormat:
+    if trained.chat is None:
+        raise UsageError(
+            f"{trained.directory} has no chat template: it is not a run on a dataset of "
+            f"{flag('task', 'chat')}. Use generate, and write the whole prompt"
+        )
+    return trained.chat
+
+
+def _until(text: str, end: str) -> str:
+    return text.partition(end)[0] if end else text
+
+
+def _settled(text: str, end: str) -> str:
+    """The text that more tokens only add to: without the start of a character or of an end."""
+    text = text.rstrip("\ufffd")
+    starts = (end[:size] for size in range(len(end) - 1, 0, -1))
+    return text.removesuffix(next(filter(text.endswith, starts), ""))
 
 
 def _check_prompt(prompt: list[int], trained: Trained) -> None:
@@ -90,32 +163,60 @@ def _check_prompt(prompt: list[int], trained: Trained) -> None:
         )
 
 
+class _Loaded(NamedTuple):
+    """A model on its device."""
+
+    graph: nnx.GraphDef[DecoderForCausalLM]
+    params: Params
+    dtype: jnp.dtype
+
+
+def _load(trained: Trained, compute: ComputeFlags) -> _Loaded:
+    [(_, read)] = trained.weights
+    dtype = compute_dtype(compute.precision)
+    graph = graph_of(DecoderForCausalLM, trained.config, dtype)
+    params = jax.tree.map(jnp.asarray, to_params(read(), trained.config))
+    return _Loaded(graph, params, dtype)
+
+
+def _rule(trained: Trained, flags: GenerationFlags, prompt: list[int]) -> "Sampling":
+    """How to continue a prompt, in the positions that it leaves."""
+    most = trained.config.max_positions
+    new = min(flags.max_new_tokens, most - len(prompt))
+    if new < flags.max_new_tokens:
+        _note(f"the model has {most} positions: generating at most {new} tokens")
+    return Sampling(new, flags.temperature, flags.top_k, flags.top_p, trained.eos_ids)
+
+
+def _inputs(
+    trained: Trained, prompt: list[int], width: int, rule: "Sampling", samples: int, seed: int
+) -> "tuple[np.ndarray, np.ndarray, jax.Array]":
+    """A prompt for each sample, padded to this width or to what the positions allow; see below."""
+    prompts = np.zeros(
+        (samples, min(width, trained.config.max_positions - rule.max_new_tokens)), np.int32
+    )
+    prompts[:, : len(prompt)] = prompt
+    return prompts, np.full(samples, len(prompt), np.int32), row_keys(seed, samples)
+
+
 def _generate(
     trained: Trained, compute: ComputeFlags, flags: GenerationFlags, prompt: list[int]
 ) -> "tuple[Generated, str]":
     """New tokens of every sample, on the host, and a line on the speed."""
-    model, [(name, read)] = trained.config, trained.weights
-    new = min(flags.max_new_tokens, model.max_positions - len(prompt))
-    if new < flags.max_new_tokens:
-        _note(f"the model has {model.max_positions} positions: generating at most {new} tokens")
-    width = min(-(-len(prompt) // WIDTH) * WIDTH, model.max_positions - new)
-    prompts = np.zeros((flags.samples, width), np.int32)
-    prompts[:, : len(prompt)] = prompt
-    lengths = np.full(flags.samples, len(prompt), np.int32)
-    rule = Sampling(new, flags.temperature, flags.top_k, flags.top_p, trained.eos_ids)
-    dtype = compute_dtype(compute.precision)
-    graph = graph_of(DecoderForCausalLM, model, dtype)
-    params = jax.tree.map(jnp.asarray, to_params(read(), model))
-    arguments = (params, prompts, lengths, row_keys(compute.seed, flags.samples))
+    rule = _rule(trained, flags, prompt)
+    width = -(-len(prompt) // WIDTH) * WIDTH
+    model = _load(trained, compute)
+    inputs = _inputs(trained, prompt, width, rule, flags.samples, compute.seed)
 
     began = time.perf_counter()
-    program: Any = generator(graph, rule)
-    with products(dtype):
-        program = program.lower(*arguments).compile()
+    program: Any = generator(model.graph, rule)
+    with products(model.dtype):
+        program = program.lower(model.params, *inputs).compile()
     compiled = time.perf_counter()
-    output = jax.device_get(program(*arguments))
+    output = jax.device_get(program(model.params, *inputs))
     seconds = time.perf_counter() - compiled
     tokens = int(output.lengths.sum())
+    [(name, _)] = trained.weights
     place = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
     return output, (
         f"{place}: {tokens} tokens in {seconds:.2f} s ({tokens / seconds:,.0f} a second), "
@@ -188,41 +289,76 @@ def generator(
     `keys` a random key for each row (see `row_keys`), so that rows do not depend on each other.
     P + T may not exceed the model's `max_positions`.
     """
+    begin, extend = _loop(graph, rule)
 
     def generate(
         params: Params, prompts_BxP: jax.Array, lengths_B: jax.Array, keys_B: jax.Array
     ) -> Generated:
+        loop = begin(params, prompts_BxP, lengths_B, keys_B)
+        return extend(params, lengths_B, keys_B, loop, rule.max_new_tokens).output
+
+    return jax.jit(generate)
+
+
+def _loop(
+    graph: nnx.GraphDef[DecoderForCausalLM], rule: Sampling
+) -> tuple[Callable[..., _Loop], Callable[..., _Loop]]:
+    """Two functions, to begin a loop and to extend it until a number of tokens.
+
+    (params, prompts, lengths, keys) -> a loop with the first token of each row, and
+    (params, lengths, keys, loop, until) -> the loop with `until` tokens, or where all rows end.
+    """
+
+    def take(
+        model: DecoderForCausalLM,
+        loop: _Loop,
+        x_BxLxE: jax.Array,
+        last_B: jax.Array,
+        keys_B: jax.Array,
+    ) -> _Loop:
+        """Chooses the next token of every row that has not ended."""
+        x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
+        token_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
+        token_B = jnp.where(loop.is_done, 0, token_B)
+        is_done = loop.is_done | jnp.isin(token_B, jnp.asarray(rule.eos_ids, jnp.int32))
+        ids_BxT = loop.output.ids.at[:, loop.step].set(token_B)
+        output = Generated(ids_BxT, loop.output.lengths + ~loop.is_done)
+        return _Loop(loop.step + 1, token_B, is_done, output, loop.caches)
+
+    def begin(
+        params: Params, prompts_BxP: jax.Array, lengths_B: jax.Array, keys_B: jax.Array
+    ) -> _Loop:
         model = nnx.merge(graph, params)
         (rows, width), new = prompts_BxP.shape, rule.max_new_tokens
-        positions = jnp.arange(width + new)
-        if len(positions) > model.config.max_positions:
+        if width + new > model.config.max_positions:
             raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
+        context = Context(jnp.tile(jnp.arange(width), (rows, 1)))
+        caches = [layer.empty_cache(rows, width + new) for layer in model.layers]
+        x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
+        nothing_B = jnp.zeros(rows, jnp.int32)
+        output = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
+        empty = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), output, caches)
+        return take(model, empty, x_BxPxE, lengths_B - 1, keys_B)
 
-        def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
-            """Chooses the next token of every row that has not ended."""
-            x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
-            token_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
-            token_B = jnp.where(loop.is_done, 0, token_B)
-            is_done = loop.is_done | jnp.isin(token_B, jnp.asarray(rule.eos_ids, jnp.int32))
-            ids_BxT = loop.output.ids.at[:, loop.step].set(token_B)
-            output = Generated(ids_BxT, loop.output.lengths + ~loop.is_done)
-            return _Loop(loop.step + 1, token_B, is_done, output, loop.caches)
+    def extend(
+        params: Params,
+        lengths_B: jax.Array,
+        keys_B: jax.Array,
+        loop: _Loop,
+        until: jax.Array | int,
+    ) -> _Loop:
+        model = nnx.merge(graph, params)
 
         def add_token(loop: _Loop) -> _Loop:
             context = Context((lengths_B + loop.step - 1)[:, None])
             x_Bx1xE, caches = model.hidden(loop.token[:, None], context, caches=loop.caches)
-            return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
+            last_B = jnp.zeros_like(lengths_B)
+            return take(model, loop._replace(caches=caches), x_Bx1xE, last_B, keys_B)
 
-        context = Context(jnp.tile(positions[:width], (rows, 1)))
-        caches = [layer.empty_cache(rows, len(positions)) for layer in model.layers]
-        x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
-        nothing_B = jnp.zeros(rows, jnp.int32)
-        output = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
-        begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), output, caches)
-        goes_on = lambda loop: (loop.step < new) & ~loop.is_done.all()  # noqa: E731
-        return jax.lax.while_loop(goes_on, add_token, take(begin, x_BxPxE, lengths_B - 1)).output
+        goes_on = lambda loop: (loop.step < until) & ~loop.is_done.all()  # noqa: E731
+        return jax.lax.while_loop(goes_on, add_token, loop)
 
-    return jax.jit(generate)
+    return begin, extend
 
 
 def row_keys(seed: int, rows: int) -> jax.Array:

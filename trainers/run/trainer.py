@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple, Protocol
 
 from textmill.schemas.commands.entry import import_later, require_address_space
 from textmill.schemas.format.metadata import Schema
@@ -25,6 +25,21 @@ def join_processes(flags: RunFlags) -> Processes:
     return import_later("textmill.trainers.on_flax.jax_processes:join")(flags)
 
 
+class ChatModel(Protocol):
+    """A model that answers messages.
+
+    Turns are messages of the user and answers in turn; the first and the last are the user's.
+    """
+
+    def newest(self, turns: list[str]) -> list[str]:
+        """The turns without the oldest, which leave no room for an answer."""
+        ...
+
+    def answer(self, turns: list[str]) -> Iterator[str]:
+        """The answer as it grows: each text begins with the one before."""
+        ...
+
+
 class Trainer(NamedTuple):
     """The parts of a trainer."""
 
@@ -38,6 +53,8 @@ class Trainer(NamedTuple):
     join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
     # Continues a text, several times: trained model, flags of the run and of generation, text.
     continue_text: Callable[..., list[str]] | None = None
+    # Opens a conversation: trained model, flags of the run and of generation.
+    open_chat: Callable[..., ChatModel] | None = None
 
     def join_run(self, flags: RunFlags) -> Processes:
         """The processes of a run; a DataError if the address space is too small."""
@@ -57,3 +74,9 @@ class Trainer(NamedTuple):
         assert self.continue_text is not None
         require_address_space(self.gigabytes, self.framework)
         return self.continue_text(*model_and_text, is_message=is_message)
+
+    def chat(self, *model: Any) -> ChatModel:
+        """Like `open_chat`, where the trainer has it; raises like `make_program`."""
+        assert self.open_chat is not None
+        require_address_space(self.gigabytes, self.framework)
+        return self.open_chat(*model)

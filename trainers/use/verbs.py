@@ -50,7 +50,8 @@ class GenerateFlags(UseFlags):
 
     def __post_init__(self) -> None:
         """Refuses no text."""
-        _need(self.text, GENERATE)
+        if self.text is None:
+            raise missing_text(GENERATE)
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,8 @@ class ChatFlags(UseFlags):
 
     message: Annotated[Optional[str], tyro.conf.Positional, tyro.conf.arg(metavar="MESSAGE")] = None
     """Message of a user to answer, in the chat template of the training dataset, or of exported or
-    published weights."""
+    published weights. Default: a conversation, each line of standard input a message."""
     generation: GenerationFlags = GenerationFlags()
-
-    def __post_init__(self) -> None:
-        """Refuses no message."""
-        _need(self.message, CHAT)
 
 
 @dataclass(frozen=True)
@@ -106,11 +103,11 @@ class Verb(NamedTuple):
     groups: Tuple[str, ...]
 
 
-def _need(text: Optional[str], verb: Verb) -> None:
-    if text is None:
-        *_, word = verb.page.usage.split()
-        name = command_name(verb.page.module)
-        raise UsageError(f"{name} needs {word} in quotes: {name} {verb.page.example}")
+def missing_text(verb: Verb) -> UsageError:
+    """The error for a command without its text."""
+    *_, word = verb.page.usage.split()
+    name = command_name(verb.page.module)
+    return UsageError(f"{name} needs {word.strip('[]')} in quotes: {name} {verb.page.example}")
 
 
 _OF_GENERATION = "checkpoint max_new_tokens temperature top_k top_p samples seed precision"
@@ -143,11 +140,12 @@ GENERATE = Verb(
 CHAT = Verb(
     Help(
         module="trainers.chat",
-        about="Answers a message with a model that was trained on conversations.",
-        usage="RUN MESSAGE",
+        about="Answers a message, or holds a conversation, with a model that was trained on "
+        "conversations.",
+        usage="RUN [MESSAGE]",
         example="run 'What is 3 plus 4?'",
         page="docs/chat.md",
-        common=_OF_GENERATION,
+        common=f"message {_OF_GENERATION}",
     ),
     ChatFlags,
     ("compute",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import UsageError
 from textmill.trainers.use.open_model import OpenModel
-from textmill.trainers.use.verbs import ChatFlags
+from textmill.trainers.use.verbs import CHAT, ChatFlags, missing_text
 
 
 def print_texts(model: OpenModel) -> None:
@@ -24,14 +24,21 @@ def write_texts(model: OpenModel) -> list[str]:
       UsageError: the model or the flags cannot continue the text.
       DataError: a file is broken.
     """
-    use, trained = model.use, model.trained
-    if model.trainer.continue_text is None:
-        raise UsageError(
-            f"{trained.directory}: models of trainers.{model.flags.entry} write no texts; give one "
-            "of trainers.flax_clm"
-        )
+    use = model.use
+    refuse_silent(model)
     is_message = isinstance(use, ChatFlags)
     text = use.message if is_message else use.text
+    if text is None:
+        raise missing_text(CHAT)
     return model.trainer.write_texts(
-        trained, model.flags, use.generation, text, is_message=is_message
+        model.trained, model.flags, use.generation, text, is_message=is_message
     )
+
+
+def refuse_silent(model: OpenModel) -> None:
+    """Refuses a model that writes no texts."""
+    if model.trainer.continue_text is None:
+        raise UsageError(
+            f"{model.trained.directory}: models of trainers.{model.flags.entry} write no texts; "
+            "give one of trainers.flax_clm"
+        )

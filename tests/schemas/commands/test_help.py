@@ -154,7 +154,7 @@ def test_the_first_screen_fits_and_its_usage_its_example_and_its_page_exist(help
         assert last.startswith("Docs: ") and (ROOT / last.removeprefix("Docs: ")).exists()
         assert not re.search(r"\bNone\b|Default: \.|''|\{None", text), "a default of none"
     usage = first.partition("\n\n")[0].partition(f"-m {command[0]}")[2]
-    for word in usage.replace("[FLAGS]", "").split():
+    for word in re.sub(r"\[(\w+)\]", r"\1", usage.replace("[FLAGS]", "")).split():
         assert re.search(rf"^  {re.escape(word)}\s", first, re.M), word
 
 

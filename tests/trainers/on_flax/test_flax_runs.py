@@ -225,7 +225,7 @@ USING = [
     (predict, ["--input=texts"], "^--input=texts: only classifiers label texts"),
     (continue_text, ["--text=w7"], "^--text=w7: leave --text= out, as in RUN TEXT$"),
     (answer, ["w7"], "whole has no chat template: it is not a run on a dataset of --task=chat"),
-    (answer, [], "chat needs MESSAGE in quotes: .*chat run 'What is"),
+    (answer, [], "whole has no chat template: it is not a run on a dataset of --task=chat"),
     (export_model, [], "^nothing to export: give --output=DIR$"),
 ]
 
