@@ -40,6 +40,7 @@ from textmill.schemas.format.agreement import (
     tokenizer_disagreements,
 )
 from textmill.schemas.format.corpus_metadata import (
+    CARD,
     DOCUMENT_FILE,
     DOCUMENTS,
     CorpusSchema,
@@ -401,6 +402,9 @@ def read_dataset(
 
 
 def note_unlisted(files: SetFiles) -> list[str]:
-    """Notes on files that the manifest does not list, except hidden ones, such as a lock."""
-    listed = {MANIFEST, *(file.path for file in files.manifest.files)}
+    """Notes on files that the manifest does not list.
+
+    A README.md is the user's to edit, and hidden files, such as a lock, are not output.
+    """
+    listed = {MANIFEST, CARD, *(file.path for file in files.manifest.files)}
     return [f"{name} is not listed in {MANIFEST}" for name in files.names() if name not in listed]
