@@ -505,11 +505,11 @@ def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
 
 
 def no_set(directory: str) -> DataError:
-    """The error for a directory that has no finished dataset or corpus."""
+    """The error for a directory without a manifest."""
     return DataError(
-        f"{directory} is not a finished dataset or corpus: it has no {MANIFEST}. Pass a directory "
-        "that build_shards or build_corpus wrote; if its run was interrupted, run the same command "
-        "again"
+        f"{directory} is not a finished dataset, corpus or tokenizer: it has no {MANIFEST}. Give "
+        "the output of build_shards, build_corpus or train_tokenizer; if its run was interrupted, "
+        "run the same command again"
     )
 
 
