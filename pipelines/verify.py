@@ -23,12 +23,12 @@ from textmill.schemas.format.digests import Digests, read_digests
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
 check_corpus = import_later("textmill.pipelines.corpus.corpus_check:check_corpus")
 CHECKS = {
-    DatasetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_set"),
+    DatasetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_dataset"),
     TokenizerInfo: import_later("textmill.pipelines.tokenizer.tokenizer_check:check_tokenizer"),
 }
 # Tokenizers hold no documents.
 SEARCHES = {
-    DatasetInfo: import_later("textmill.pipelines.inspection.checks.absence:search_set"),
+    DatasetInfo: import_later("textmill.pipelines.inspection.checks.absence:search_dataset"),
     Corpus: import_later("textmill.pipelines.corpus.corpus_search:search_corpus"),
 }
 find_unlisted = import_later("textmill.pipelines.inspection.checks.absence:find_unlisted")
