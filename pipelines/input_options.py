@@ -54,12 +54,19 @@ class InputFlags:
         """Rejects values of other types."""
         take_values(self)
 
-    def source(self, roles: tuple[Role, ...], patterns: tuple[str, ...] | None = None) -> Source:
+    def source(
+        self,
+        roles: tuple[Role, ...],
+        *,
+        field: str = "input",
+        patterns: tuple[str, ...] | None = None,
+    ) -> Source:
         """The source of documents that these flags name.
 
         Args:
           roles: what to read of each document.
-          patterns: values of another flag that replaces --input, such as --train_input.
+          field: the flag that names the documents; train_input, for one.
+          patterns: its values, if it is not --input.
 
         Raises:
           UsageError: the flags do not fit together.
@@ -72,6 +79,7 @@ class InputFlags:
             max_document_bytes=self.max_document_bytes,
             quoting=self.quoting,
             follow_links=self.follow_links,
+            field=field,
         )
 
     def parameters(self) -> dict[str, Any]:

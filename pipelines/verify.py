@@ -21,14 +21,14 @@ from textmill.schemas.files.finished import Corpus, DatasetInfo, TokenizerInfo, 
 from textmill.schemas.format.digests import Digests, read_digests
 
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
+check_corpus = import_later("textmill.pipelines.corpus.corpus_check:check_corpus")
 CHECKS = {
-    DatasetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_set"),
-    Corpus: import_later("textmill.pipelines.corpus.corpus_check:check_corpus"),
+    DatasetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_dataset"),
     TokenizerInfo: import_later("textmill.pipelines.tokenizer.tokenizer_check:check_tokenizer"),
 }
 # Tokenizers hold no documents.
 SEARCHES = {
-    DatasetInfo: import_later("textmill.pipelines.inspection.checks.absence:search_set"),
+    DatasetInfo: import_later("textmill.pipelines.inspection.checks.absence:search_dataset"),
     Corpus: import_later("textmill.pipelines.corpus.corpus_search:search_corpus"),
 }
 find_unlisted = import_later("textmill.pipelines.inspection.checks.absence:find_unlisted")
@@ -63,8 +63,12 @@ def verify(options: VerifyOptions) -> Counter[str]:
     for directory in options.directories:
         try:
             kind = kind_of(directory) or DatasetInfo
-            more = {"others": options.directories} if kind is Corpus else {}
-            findings = CHECKS[kind](directory, follow_links=options.follow_links, **more)
+            if kind is Corpus:  # it may be a delta of another one
+                findings = check_corpus(
+                    directory, others=options.directories, follow_links=options.follow_links
+                )
+            else:
+                findings = CHECKS[kind](directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue

@@ -48,7 +48,6 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         "schema.json": to_json(job.schema),
         "stats.json": to_json(report.statistics),
         "inputs.json": to_json(inputs),
-        **card_file(job.output, job.schema, report.statistics),
         CONFIG: job.config,
         **rejects.rejects_file(report.rejects),
         **hits_file(report.hits),
@@ -58,7 +57,13 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }
     return shard_files.publish(
-        Corpus, job.output, job.run, job.schema.fingerprint, staged, contents
+        Corpus,
+        job.output,
+        job.run,
+        job.schema.fingerprint,
+        staged,
+        contents,
+        card_file(job.output, job.schema, report.statistics),
     )
 
 

@@ -11,7 +11,7 @@ from textmill.pipelines.corpus.partition_files import describe_near
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.runtime.imports import pc
-from textmill.schemas.errors import TextmillError
+from textmill.schemas.errors import DataError, TextmillError
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.drops import SAMPLED_REASONS, SAMPLES, Removed
 from textmill.schemas.format.manifest import ManifestFile
@@ -19,41 +19,57 @@ from textmill.schemas.format.manifest import ManifestFile
 
 def check_removed(corpus: Corpus, findings: Findings) -> Iterator[str]:
     """Checks the lists of removed documents, and what stats.json states of near-duplicates."""
-    yield from _check_known(corpus)
-    representatives, rows = [pa.array([], pa.large_string())], []
-    files = {file.path: file for file in corpus.manifest.files}
-    for name, documents in zip(corpus.schema.removed_names(), corpus.documents, strict=False):
+    for check in (_check_older, _check_near):
         try:
-            removed, kept = _removed(corpus, files[name]), _ids(corpus, documents)
-        except TextmillError as error:
-            yield f"{name}: {error}"
-            return
-        ids, representative, similarity = removed.columns
-        # Without repeated paragraphs, a kept document may have the text of a removed one.
-        is_edited = "duplicate_paragraphs" in corpus.schema.parameters
-        if not is_edited and pc.any(pc.is_in(ids, value_set=kept)).as_py():
-            yield f"{name}: a removed document is in {documents.path}"
-        if len(ids) != files[name].rows or len(pc.unique(ids)) != len(ids):
-            yield f"{name}: it does not list {files[name].rows:,} different documents"
-        representatives.append(representative)
-        first = removed.take(pc.sort_indices(ids)[:SAMPLES])
+            yield from check(corpus)
+        except DataError as error:
+            yield str(error)
+
+
+def _check_older(corpus: Corpus) -> Iterator[str]:
+    """Checks that the listed documents of older corpora ascend, and are not in this one."""
+    for file, listed, still_kept in _read_lists(corpus, corpus.schema.older_names(), ("id",)):
+        ids = listed["id"]
+        if not pc.all(pc.less_equal(ids[:-1], ids[1:]), min_count=0).as_py():
+            yield f"{file.path}: its ids do not ascend"
+        yield from still_kept
+
+
+def _check_near(corpus: Corpus) -> Iterator[str]:
+    """Checks the lists of near-duplicates, and what stats.json states of them."""
+    representatives, rows = [pa.array([], pa.large_string())], []
+    # Without repeated paragraphs, a kept document may have the text of a removed one.
+    is_edited = "duplicate_paragraphs" in corpus.schema.parameters
+    names = ("id", "representative", "similarity")
+    for file, listed, still_kept in _read_lists(corpus, corpus.schema.removed_names(), names):
+        ids = listed["id"]
+        yield from () if is_edited else still_kept
+        if len(ids) != file.rows or len(pc.unique(ids)) != len(ids):
+            yield f"{file.path}: it does not list {file.rows:,} different documents"
+        representatives.append(listed["representative"])
+        first = listed.take(pc.sort_indices(ids)[:SAMPLES])
         rows += zip(*(column.to_pylist() for column in first.columns), strict=True)
     yield from _check_near_counts(corpus, pa.concat_arrays(representatives), sorted(rows)[:SAMPLES])
 
 
-def _check_known(corpus: Corpus) -> Iterator[str]:
-    """Checks that the listed documents of older corpora ascend, and are not in this one."""
+def _read_lists(
+    corpus: Corpus, names: Iterable[str], columns: tuple[str, ...]
+) -> Iterator[tuple[ManifestFile, pa.RecordBatch, list[str]]]:
+    """Yields each list, its columns, and a problem if one of its documents is in the corpus.
+
+    Raises:
+      DataError: a list, or the documents in its range of hashes, cannot be read.
+    """
     files = {file.path: file for file in corpus.manifest.files}
-    for name, documents in zip(corpus.schema.older_names(), corpus.documents, strict=False):
+    for name, documents in zip(names, corpus.documents, strict=False):
         try:
-            listed, kept = _ids(corpus, files[name]), _ids(corpus, documents)
+            listed = _concat(read_file(corpus, files[name], columns), columns)
+            kept = _concat(read_file(corpus, documents, ("id",)), ("id",))["id"]
         except TextmillError as error:
-            yield f"{name}: {error}"
-            return
-        if not pc.all(pc.less_equal(listed[:-1], listed[1:]), min_count=0).as_py():
-            yield f"{name}: its ids do not ascend"
-        if pc.any(pc.is_in(listed, value_set=kept)).as_py():
-            yield f"{name}: a removed document is in {documents.path}"
+            raise DataError(f"{name}: {error.marked}") from error
+        is_kept = pc.any(pc.is_in(listed["id"], value_set=kept)).as_py()
+        problem = f"{name}: a removed document is in {documents.path}"
+        yield files[name], listed, [problem] if is_kept else []
 
 
 def _check_near_counts(
@@ -72,16 +88,6 @@ def _check_near_counts(
     are_sampled = removed.samples or len(reasons) <= SAMPLED_REASONS
     if are_sampled and [(s.document, s.detail) for s in removed.samples] != expected:
         yield "stats.json: the samples of near_duplicates are not the first removed documents"
-
-
-def _removed(corpus: Corpus, file: ManifestFile) -> pa.RecordBatch:
-    """The columns id, representative and similarity of removed near-duplicates."""
-    names = ("id", "representative", "similarity")
-    return _concat(read_file(corpus, file, names), names)
-
-
-def _ids(corpus: Corpus, file: ManifestFile) -> pa.LargeStringArray:
-    return _concat(read_file(corpus, file, ("id",)), ("id",)).column(0)
 
 
 def _concat(pieces: Iterable[Documents], names: tuple[str, ...]) -> pa.RecordBatch:

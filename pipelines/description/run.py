@@ -22,10 +22,11 @@ from textmill.schemas.files.finished import (
     kind_of,
     open_finished,
 )
+from textmill.schemas.format.corpus_metadata import CARD
 from textmill.schemas.format.manifest import HOSTS, MANIFEST, ManifestFile
 from textmill.schemas.typed_json import parse_json
 
-CROISSANT, CARD, TRAINING_CONTENT = "croissant.json", "README.md", "training_content.md"
+CROISSANT, TRAINING_CONTENT = "croissant.json", "training_content.md"
 _READ = ("schema.json", "stats.json", "inputs.json", HOSTS)
 
 

@@ -10,7 +10,7 @@ from textmill.pipelines.preflight.check import Check, attempt
 from textmill.pipelines.preflight.flags import check_flags, check_runner
 from textmill.pipelines.preflight.job import check_job
 from textmill.pipelines.preflight.reach import check_inputs, check_output
-from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.readers.sources import Block, Source
 from textmill.pipelines.runners.result import Say
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.pipelines.user_filter import load_filter
@@ -29,7 +29,7 @@ class Command:
     Attributes:
       name: build_corpus, for one.
       beam_arguments: Beam's flags.
-      patterns: of the inputs.
+      sources: the inputs.
       output: the directory or URL.
       filter_name: the value of --filter; "" for none.
       plan: returns the blocks of the inputs.
@@ -39,7 +39,7 @@ class Command:
 
     name: str
     beam_arguments: list[str]
-    patterns: tuple[str, ...]
+    sources: tuple[Source, ...]
     output: str
     filter_name: str
     plan: Callable[[], list[Block]]
@@ -77,7 +77,7 @@ def _checks(command: Command) -> Iterator[Check]:
     yield runner
     if flags.is_dataflow:
         yield check_flags(command.beam_arguments)
-    blocks = yield from check_inputs(command.patterns, command.plan, flags)
+    blocks = yield from check_inputs(command.sources, command.plan, flags)
     yield from check_output(command.output, flags)
 
     def prepare() -> "Callable[[beam.Pipeline], Any]":

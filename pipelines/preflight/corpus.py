@@ -33,7 +33,7 @@ def preflight_corpus(options: CorpusOptions, beam_arguments: list[str], *, say: 
     command = Command(
         name="build_corpus",
         beam_arguments=beam_arguments,
-        patterns=options.reading.input,
+        sources=(options.source,),
         output=options.output,
         filter_name=filters.filter,
         plan=partial(plan_blocks, options.source),

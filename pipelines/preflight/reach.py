@@ -7,7 +7,7 @@ from rich.filesize import decimal
 
 from textmill.pipelines.preflight.check import CannotCheck, Check, attempt
 from textmill.pipelines.readers.files import expand_lists
-from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.readers.sources import Block, Source
 from textmill.pipelines.runners.runner_flags import RunnerFlags
 from textmill.schemas.commands.terminal import in_time, number_of
 from textmill.schemas.errors import flag, one_line
@@ -35,7 +35,7 @@ def _bucket_problem(bucket: str) -> str:
 
 
 def check_inputs(
-    patterns: tuple[str, ...], plan: Callable[[], list[Block]], flags: RunnerFlags
+    sources: tuple[Source, ...], plan: Callable[[], list[Block]], flags: RunnerFlags
 ) -> Generator[Check, None, list[Block] | None]:
     """Plans the inputs, and checks that workers can read them.
 
@@ -44,12 +44,13 @@ def check_inputs(
     """
 
     def read() -> tuple[list[str], list[Block]]:
-        paths = expand_lists(patterns)
+        paths = [path for each in sources for path in expand_lists(each.patterns, each.field)]
         for path in paths:
             reach(path)
         return [path for path in paths if not store.is_url(path)], plan()
 
-    planned = yield from attempt("inputs", read, f"correct {flag('input')}")
+    flags_of_inputs = " or ".join(flag(each.field) for each in sources)
+    planned = yield from attempt("inputs", read, f"correct {flags_of_inputs}")
     if planned is None:
         return None
     [(local, blocks)] = planned

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 def preflight_shards(options: BuildOptions, beam_arguments: list[str], *, say: Say) -> None:
     """Checks a build_shards command; raises DataError if a check fails."""
-    inputs = options.splitting.inputs.values()
 
     def wire_shards(blocks: list[Block] | None) -> "Callable[[beam.Pipeline], None]":
         reach(options.tokenizer)
@@ -37,7 +36,7 @@ def preflight_shards(options: BuildOptions, beam_arguments: list[str], *, say: S
     command = Command(
         name="build_shards",
         beam_arguments=beam_arguments,
-        patterns=tuple(p for some in inputs for p in some) or options.reading.input,
+        sources=tuple(options.sources.values()),
         output=options.output,
         filter_name=options.filter,
         plan=options.blocks,

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from rich.filesize import decimal
 
+from textmill.pipelines.corpus.card import is_unedited
 from textmill.pipelines.description.run import CROISSANT, describe_files
 from textmill.pipelines.publishing.hub_repo import HubBusyError, HubRepo, StoredFile
 from textmill.pipelines.publishing.options import PublishOptions
@@ -27,7 +28,6 @@ from textmill.schemas.files.finished import (
 from textmill.schemas.files.object_store import retry
 from textmill.schemas.format.corpus_metadata import CARD
 from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
-from textmill.schemas.typed_json import to_json
 
 _PAPERS = (CARD, CROISSANT)
 _KEPT = {".gitattributes", ".gitignore", CARD, "LICENSE"}  # of a repository, with --overwrite
@@ -178,11 +178,6 @@ def _read_content(options: PublishOptions) -> _Content:
         )
     info = open_finished(kind, directory, follow_links=options.follow_links)
     manifest, own = info.manifest, store.read(os.path.join(directory, MANIFEST))
-    if info.lists(CARD):
-        # People edit the card of a repository: a manifest that lists it would be wrong afterwards.
-        files = tuple(file for file in manifest.files if file.path != CARD)
-        manifest = replace(manifest, files=files, digest="")
-        own = to_json(manifest.to_dict())
     papers, drafts = _read_papers(options, info)
     if taken := sorted({MANIFEST, *(file.path for file in manifest.files)} & papers.keys()):
         raise UsageError(
@@ -197,14 +192,13 @@ def _read_papers(
     """Path -> bytes of the papers, and the paths of those that are drafts."""
     folder = options.papers
     if folder is None:
-        places = {name: os.path.join(options.directory, name) for name in _PAPERS}
-        own = {
-            name: store.read(place)
-            for name, place in places.items()
-            if not info.lists(name) and store.exists(place)
-        }
+        papers = [name for name in _PAPERS if not info.lists(name)]
+        places = {name: os.path.join(options.directory, name) for name in papers}
+        own = {name: store.read(place) for name, place in places.items() if store.exists(place)}
+        if is_unedited(own.get(CARD, b"")):
+            del own[CARD]  # `describe_files` writes a longer one
         made = describe_files(options.directory, follow_links=options.follow_links)
-        return {name: made[name] for name in _PAPERS} | own, frozenset(_PAPERS) - own.keys()
+        return {name: made[name] for name in papers} | own, frozenset(papers) - own.keys()
     if not os.path.isdir(folder):
         raise UsageError(f"{flag('papers', folder)}: there is no such directory")
     names = [entry.name for entry in os.scandir(folder) if entry.is_file()]

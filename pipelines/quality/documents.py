@@ -102,9 +102,9 @@ def _pieces(options: QualityOptions) -> Iterator[tuple[Documents, np.ndarray]]:
             is_good = pc.equal(piece.columns["label"], options.good_label)
             yield piece, is_good.to_numpy(zero_copy_only=False).astype(bool)
         return
-    for paths, value in ((options.good, True), (options.other, False)):
-        for piece in _read(options.reading.source((text,), paths)):
-            yield piece, np.full(len(piece.text), value)
+    for field, paths in (("good", options.good), ("other", options.other)):
+        for piece in _read(options.reading.source((text,), field=field, patterns=paths)):
+            yield piece, np.full(len(piece.text), field == "good")
 
 
 def _read(source: Source) -> Iterator[Documents]:

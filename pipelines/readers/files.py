@@ -68,40 +68,50 @@ def check_size(raw: BinaryIO, path: str, size: int) -> None:
         )
 
 
-def expand_lists(patterns: tuple[str, ...]) -> list[str]:
+def expand_lists(patterns: tuple[str, ...], field: str) -> list[str]:
     """Replaces each `@list.txt` by the patterns in the file.
+
+    Args:
+      patterns: the value of a field.
+      field: of a command's options; errors name it.
 
     Raises:
       DataError: a list cannot be read or is empty.
     """
     expanded: list[str] = []
     for pattern in patterns:
-        expanded += _read_list(pattern[1:]) if pattern.startswith(_LIST) else [pattern]
+        expanded += _read_list(pattern, field) if pattern.startswith(_LIST) else [pattern]
     return expanded
 
 
-def _read_list(path: str) -> list[str]:
-    if not store.is_url(path) and os.path.exists(path) and not os.path.isdir(path):
-        _size(path)  # rejects a FIFO, which may block forever
-    with open_file(path) as file:
-        content = file.read(_LIST_BYTES + 1)
+def _read_list(value: str, field: str) -> list[str]:
+    path = value.removeprefix(_LIST)
+    try:
+        if not store.is_url(path) and os.path.exists(path) and not os.path.isdir(path):
+            _size(path)  # rejects a FIFO, which may block forever
+        with open_file(path) as file:
+            content = file.read(_LIST_BYTES + 1)
+    except DataError as error:
+        raise FieldDataError(field, value, error.marked) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"the list {path} is not UTF-8 at byte {error.start}: convert it"
+        raise FieldDataError(
+            field, value, f"the list is not UTF-8 at byte {error.start}: convert it"
         ) from error
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     patterns = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if len(content) > _LIST_BYTES or any("\0" in pattern for pattern in patterns):
-        raise DataError(
-            f"{path} is not a list of paths: give a text file with one path in each line"
+        raise FieldDataError(
+            field, value, "not a list of paths: give a text file with one path in each line"
         )
     for pattern in patterns:
         if pattern.startswith(_LIST):
-            raise DataError(f"the list {path} names another list, {pattern}: copy its paths")
+            raise FieldDataError(
+                field, value, f"the list names another list, {pattern}: copy its paths"
+            )
     if not patterns:
-        raise DataError(f"the list {path} names no file: give one path in each line")
+        raise FieldDataError(field, value, "the list names no file: give one path in each line")
     return patterns
 
 

@@ -96,7 +96,7 @@ class Source:
         if not self.patterns:
             raise UsageError(f"no input: give {flag('input', 'PATH')}, once or more often")
         if "" in self.patterns:
-            raise UsageError(f"{flag('input')} is empty: give a path")
+            raise UsageError(f"{flag(self.field)} is empty: give a path")
         if self.has_labels and self.document != "file":
             raise UsageError(
                 f"{flag('document', self.document)}: a text file's folder is the label of one "
@@ -187,7 +187,7 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
         field=source.field,
     )
     for argument in source.patterns:
-        for pattern in expand_lists((argument,)):
+        for pattern in expand_lists((argument,), source.field):
             split = None
             hashes: dict[str, str] = {}
             if pattern.startswith(HUGGING_FACE):
@@ -211,7 +211,7 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 files[name] = Part(name, size, 0, size, input=argument, sha256=sha256), split
     if again:
         say(
-            f"note: reading {again} once, though {flag('input')} names it more than once",
+            f"note: reading {again} once, though {flag(source.field)} names it more than once",
             sys.stderr,
         )
     if note := finder.note():

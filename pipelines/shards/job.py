@@ -78,7 +78,7 @@ def share_tokenizer(tokenizer: LoadedTokenizer) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetReport(BlockReport):
+class DatasetReport(BlockReport):
     """The report on a bundle of blocks or on a shard."""
 
     ADDED = {"token_counts": add_token_counts}

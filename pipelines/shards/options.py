@@ -228,7 +228,12 @@ class BuildOptions(Generic[T]):
         """The input of each split; {"": source} if hashes assign documents to splits."""
         patterns = self.splitting.inputs or {"": self.reading.input}
         roles = self.settings.roles()
-        return {split: self.reading.source(roles, some) for split, some in patterns.items()}
+        return {
+            split: self.reading.source(
+                roles, field=f"{split}_input" if split else "input", patterns=some
+            )
+            for split, some in patterns.items()
+        }
 
     @property
     def source(self) -> Source:

@@ -1,13 +1,13 @@
 """The dataset of all reports: counts that agree, metadata files, and every file in its place.
 
-`publish_set` is the last step of a run.
+`publish_dataset` is the last step of a run.
 """
 
 from textmill.pipelines.readers.forget import forgotten_file
 from textmill.pipelines.readers.sources import file_digests, read_blocks
 from textmill.pipelines.rows.evaluation import evaluation_file
 from textmill.pipelines.runners.shuffle import AGAIN, check_deliveries, format_remaining
-from textmill.pipelines.shards.job import Job, SetReport
+from textmill.pipelines.shards.job import DatasetReport, Job
 from textmill.pipelines.shards.report_page import report_page
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.rejects import rejects_file
@@ -22,7 +22,7 @@ from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
 
 
-def publish_set(report: SetReport, job: Job) -> Manifest:
+def publish_dataset(report: DatasetReport, job: Job) -> Manifest:
     """Checks the counts, writes the metadata files and moves all files into place.
 
     Raises:
@@ -41,7 +41,7 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     )
 
 
-def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
+def _metadata(report: DatasetReport, job: Job) -> dict[str, bytes]:
     """Name -> content of the metadata files, except tokenizer.json."""
     schema, inputs = job.schema, file_digests(report.digests)
     return {
@@ -59,7 +59,7 @@ def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
     }
 
 
-def _check_complete(report: SetReport, job: Job) -> None:
+def _check_complete(report: DatasetReport, job: Job) -> None:
     """Raises DataError if the runner lost a block or a shard."""
     names = job.routes.names()
     check_deliveries(
@@ -76,7 +76,7 @@ def _check_complete(report: SetReport, job: Job) -> None:
         )
 
 
-def _check_report(report: SetReport, job: Job) -> None:
+def _check_report(report: DatasetReport, job: Job) -> None:
     """Raises DataError if documents were lost, none was kept, or too many were rejected."""
     statistics = report.statistics
     report.rejects.refuse_too_many(job.max_rejects)

@@ -1,5 +1,6 @@
 """The schema of a dataset, and the settings of its tokenizer, that a run writes."""
 
+from itertools import chain
 from typing import Any
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
@@ -83,9 +84,8 @@ def schema_of(
 
 def _corpora(options: BuildOptions) -> dict[str, Any]:
     """The fingerprints of the corpora among the inputs."""
-    patterns = (pattern for source in options.sources.values() for pattern in source.patterns)
-    follow = options.reading.follow_links
-    return corpus_parameters(expand_lists(tuple(patterns)), follow_links=follow)
+    lists = (expand_lists(source.patterns, source.field) for source in options.sources.values())
+    return corpus_parameters(chain(*lists), follow_links=options.reading.follow_links)
 
 
 def tokenizer_config(schema: Schema, tokenizer: LoadedTokenizer) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from textmill.pipelines.runners.steps import (
     with_memory,
 )
 from textmill.pipelines.shards.choose import choose
-from textmill.pipelines.shards.job import Job, SetReport
-from textmill.pipelines.shards.publish import publish_set
+from textmill.pipelines.shards.job import DatasetReport, Job
+from textmill.pipelines.shards.publish import publish_dataset
 from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples
 from textmill.pipelines.shards.write import write_shard
 from textmill.pipelines.writers.scratch import Pointer
@@ -40,13 +40,13 @@ _ROUTED = 0  # the shuffle of example batches
 
 def _add_up() -> beam.PTransform:
     # Few reports at a time: each has a count for each id of the vocabulary, half a megabyte.
-    return beam.CombinePerKey(CallableWrapperCombineFn(SetReport.sum, 10))
+    return beam.CombinePerKey(CallableWrapperCombineFn(DatasetReport.sum, 10))
 
 
 class RouteBlock(BlockStep[Job], SendingStep[Job]):
     """Blocks -> example batches, keyed by shard."""
 
-    REPORT = SetReport
+    REPORT = DatasetReport
 
     def setup(self) -> None:
         """Loads the tokenizer too."""
@@ -70,7 +70,7 @@ class RouteBlock(BlockStep[Job], SendingStep[Job]):
             )
             count_read(statistics)
             counts = {"statistics": statistics, "forgotten": forgotten}
-            self.add(SetReport.of(documents, refused=routed.rejects, **counts))
+            self.add(DatasetReport.of(documents, refused=routed.rejects, **counts))
         self.report(deliveries=DeliveryReport(blocks=(block.index,)))
 
 
@@ -111,7 +111,7 @@ class WriteShard(beam.DoFn):
             file_bytes=sum(file.bytes for file in files),
             seconds=time.monotonic() - began,
         )
-        report = SetReport(
+        report = DatasetReport(
             statistics=Statistics(shards={name: statistics}),
             files=files,
             evaluation=evaluation_of(kept) if kept else (),
@@ -121,9 +121,9 @@ class WriteShard(beam.DoFn):
         yield ALL, report
 
 
-def _publish(keyed: tuple[int, SetReport], job: Job) -> None:
+def _publish(keyed: tuple[int, DatasetReport], job: Job) -> None:
     with Journal(job.local).phase("writing the report, and publishing"):
-        publish_set(keyed[1], job)
+        publish_dataset(keyed[1], job)
 
 
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
@@ -141,7 +141,7 @@ class BuildShards(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Connects the steps."""
         job, pipeline = self._job, input_or_inputs
-        route_type, report_type = keyed_type(job.shuffle_by), tuple[int, SetReport]
+        route_type, report_type = keyed_type(job.shuffle_by), tuple[int, DatasetReport]
         wiring = Wiring(job.shuffle_by)
         write = beam.ParDo(WriteShard(job)).with_output_types(report_type)
         blocks = spread_blocks(pipeline, job.staging)

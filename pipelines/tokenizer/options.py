@@ -206,7 +206,8 @@ class TextFlags(InputFlags):
         --group_field is one of them: a document whose group is not a name is rejected.
         """
         own = {"text_field": self.text_field, "group_field": self.group_field}
-        corpora = corpus_parameters(expand_lists(self.input), follow_links=self.follow_links)
+        patterns = expand_lists(self.input, "input")
+        corpora = corpus_parameters(patterns, follow_links=self.follow_links)
         return super().parameters() | own | corpora | filter_parameters(self.filter)
 
 

@@ -227,6 +227,7 @@ def publish(
     fingerprint: str,
     staged: Iterable[ManifestFile],
     contents: Mapping[str, bytes],
+    unlisted: Mapping[str, bytes] = {},
 ) -> Manifest:
     """Publishes a finished directory; its manifest is written last.
 
@@ -236,7 +237,8 @@ def publish(
       run: the name of the run that publishes; "" for any that holds the directory.
       fingerprint: of the schema, or of the tokenizer's report.
       staged: files in OUTPUT/.staging.
-      contents: name -> content of all other files.
+      contents: name -> content of all other files that the manifest lists.
+      unlisted: name -> content of files that a user may change afterwards.
 
     Returns:
       The manifest.
@@ -244,7 +246,7 @@ def publish(
     Raises:
       DataError: see `publish_files`.
     """
-    for name, content in contents.items():
+    for name, content in {**contents, **unlisted}.items():
         store.write_file(os.path.join(output, STAGING, name), content)
     listed = [*staged, *(describe_file(name, content) for name, content in contents.items())]
     listed.sort(key=lambda file: file.path)
@@ -255,5 +257,6 @@ def publish(
             there |= {f"{folder}/{name}" for name in os.listdir(os.path.join(output, folder))}
     old = {*filter(OWNED[kind].fullmatch, there), *REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
+    files |= {name: (name, len(content)) for name, content in unlisted.items()}
     publish_files(output, run, MANIFEST, to_json(manifest.to_dict()), files, old)
     return manifest

@@ -2,7 +2,7 @@
 
 However a run ends, it removes its staging folder, so that an interrupted run leaves no file that a
 reader would open; with --resume the folder keeps the finished shards. A template's launcher ends
-before its job, whose last step publishes and removes the folder: until then both it and the lock
+before its job, whose last step publishes, removes the folder and ends the lock: until then both
 stay, with all that the workers need.
 
 A directory is complete once it has its seal, a file (MANIFEST.json, for one) that is removed first
@@ -186,6 +186,8 @@ def publish_files(
         check_turn(staging, run, publishes=True)
         store.write_file(os.path.join(output, seal), content)
     discard(staging)
+    if store.is_url(output):
+        lock.end_left(output, run)
 
 
 def _refuse_link(folder: str) -> None:

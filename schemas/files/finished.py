@@ -26,8 +26,8 @@ from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.set_files import (
     Cache,
+    FinishedFiles,
     LocalFiles,
-    SetFiles,
     check_link,
     open_files,
     read_listed,
@@ -40,6 +40,7 @@ from textmill.schemas.format.agreement import (
     tokenizer_disagreements,
 )
 from textmill.schemas.format.corpus_metadata import (
+    CARD,
     DOCUMENT_FILE,
     DOCUMENTS,
     CorpusSchema,
@@ -119,7 +120,7 @@ class FinishedDirectory(OutputDirectory):
     """
 
     manifest: Manifest
-    files: SetFiles = field(compare=False, repr=False)
+    files: FinishedFiles = field(compare=False, repr=False)
 
     @classmethod
     def open_in(
@@ -137,7 +138,7 @@ class FinishedDirectory(OutputDirectory):
             return cls._load_own(files)
 
     @classmethod
-    def _load_own(cls: type[D], files: SetFiles) -> D:
+    def _load_own(cls: type[D], files: FinishedFiles) -> D:
         """`load`, if the directory is of this kind."""
         found = _kind_by_names(file.path for file in files.manifest.files)
         if found is cls:
@@ -149,7 +150,7 @@ class FinishedDirectory(OutputDirectory):
         raise DataError(f"{files.directory} is a {found.noun}, not a {cls.noun}: {remedy}")
 
     @classmethod
-    def load(cls: type[D], files: SetFiles) -> D:
+    def load(cls: type[D], files: FinishedFiles) -> D:
         """Reads the metadata files, and checks each by itself and its sha256.
 
         Raises:
@@ -400,7 +401,10 @@ def read_dataset(
     )
 
 
-def note_unlisted(files: SetFiles) -> list[str]:
-    """Notes on files that the manifest does not list, except hidden ones, such as a lock."""
-    listed = {MANIFEST, *(file.path for file in files.manifest.files)}
+def note_unlisted(files: FinishedFiles) -> list[str]:
+    """Notes on files that the manifest does not list.
+
+    A README.md is the user's to edit, and hidden files, such as a lock, are not output.
+    """
+    listed = {MANIFEST, CARD, *(file.path for file in files.manifest.files)}
     return [f"{name} is not listed in {MANIFEST}" for name in files.names() if name not in listed]

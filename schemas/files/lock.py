@@ -20,6 +20,7 @@ from textmill.schemas.files import store
 LOCK = ".lock"
 BEAT_SECONDS = 10.0
 PATIENCE_SECONDS = 25.0  # for a beat over a slow network
+_LEFT, _ENDED = " left", " ended"  # in place of the number of a beat: of a job that is left
 _SETTLE_SECONDS = 1.0  # for another run that begins at the same moment
 
 
@@ -30,7 +31,8 @@ def hold(output: str, *, hands_over: bool = False) -> Iterator[str]:
     Args:
       output: the directory.
       hands_over: whether the lock file stays, in an object store, unless an error is raised: its
-        run is a job that has not begun. The next run takes the directory over.
+        run is a job that has not begun. The next run takes the directory over; it need not wait
+        after `end_left`.
 
     Raises:
       UsageError: another run holds it, or it is not a directory.
@@ -44,6 +46,16 @@ def hold(output: str, *, hands_over: bool = False) -> Iterator[str]:
 def is_held_by(output: str, run: str) -> bool:
     """Whether a run holds a directory; any run if `run` is ""."""
     return _read(os.path.join(output, LOCK)).startswith(run)
+
+
+def end_left(output: str, run: str) -> None:
+    """Ends the lock of a job that its command has left; other locks end with their command.
+
+    The file stays: if Beam repeats the last step of the job, that still holds the directory.
+    """
+    path = os.path.join(output, LOCK)
+    if _read(path) == run + _LEFT:
+        store.write_file(path, (run + _ENDED).encode())
 
 
 @contextmanager
@@ -80,7 +92,7 @@ def _hold_in_store(output: str, hands_over: bool) -> Iterator[str]:
     """Keeps rewriting the lock file."""
     path, run = os.path.join(output, LOCK), uuid.uuid4().hex
     old = _read(path)
-    if old:
+    if old and not old.endswith(_ENDED):
         time.sleep(PATIENCE_SECONDS)
         if _read(path) not in (old, ""):
             raise _another_run(output)
@@ -99,8 +111,11 @@ def _hold_in_store(output: str, hands_over: bool) -> Iterator[str]:
         ended.set()
         beats.join()
         with suppress(DataError):  # the object store is gone; the next run waits for the lock
-            if not stays and is_held_by(output, run):
-                store.delete([path])
+            if is_held_by(output, run):
+                if stays:
+                    store.write_file(path, (run + _LEFT).encode())
+                else:
+                    store.delete([path])
 
 
 def _beat(output: str, run: str, ended: threading.Event) -> None:

@@ -228,7 +228,7 @@ class CachedFiles:
         try:
             content = store.read(place, 0, MAX_BYTES + 1)
         except FileNotFoundError:
-            raise no_set(self.directory) from None
+            raise no_manifest(self.directory) from None
         if len(content) > MAX_BYTES:
             raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is not of a dataset")
         self.manifest = parse_manifest(content, place)
@@ -454,7 +454,7 @@ class CachedFiles:
         )
 
 
-SetFiles = Union[LocalFiles, CachedFiles]
+FinishedFiles = Union[LocalFiles, CachedFiles]
 
 
 def _wrong_size(path: str, found: int | str | None, file: ManifestFile) -> DataError:
@@ -485,7 +485,7 @@ def check_link(directory: str, path: str, *, follow: bool) -> None:
         )
 
 
-def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
+def read_listed(files: FinishedFiles, name: str, *, keep: bool = True) -> bytes:
     """Reads a metadata file of a dataset or corpus, and compares its sha256 with the manifest.
 
     With `keep`, a downloaded file stays in the cache.
@@ -504,12 +504,12 @@ def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
     raise DataError(f"{place} does not list {name}: copy or build it again")
 
 
-def no_set(directory: str) -> DataError:
-    """The error for a directory that has no finished dataset or corpus."""
+def no_manifest(directory: str) -> DataError:
+    """The error for a directory without a manifest."""
     return DataError(
-        f"{directory} is not a finished dataset or corpus: it has no {MANIFEST}. Pass a directory "
-        "that build_shards or build_corpus wrote; if its run was interrupted, run the same command "
-        "again"
+        f"{directory} is not a finished dataset, corpus or tokenizer: it has no {MANIFEST}. Give "
+        "the output of build_shards, build_corpus or train_tokenizer; if its run was interrupted, "
+        "run the same command again"
     )
 
 
@@ -519,7 +519,7 @@ def open_files(
     *,
     verify: bool = True,
     follow_links: bool = False,
-) -> SetFiles:
+) -> FinishedFiles:
     """Opens the dataset in a directory or at a URL.
 
     Args:
@@ -538,11 +538,11 @@ def open_files(
     path = os.path.join(directory, MANIFEST)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait
-            raise no_set(directory)
+            raise no_manifest(directory)
         check_link(directory, MANIFEST, follow=follow_links)
         manifest = parse_manifest(read_bounded(path), path)
         return LocalFiles(directory, manifest, follow_links=follow_links)
     except (FileNotFoundError, NotADirectoryError):
-        raise no_set(directory) from None
+        raise no_manifest(directory) from None
     except OSError as error:
         raise describe_refusal(path, error) from error

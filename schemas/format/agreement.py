@@ -57,7 +57,7 @@ METADATA = (*DUE, EVALUATION, TOKENIZER_CONFIG)
 # A corpus has all files of _DUE_IN_CORPUS and its files of documents.
 _DUE_IN_CORPUS = (*METADATA_FILES, "config.yaml", "report.html")
 _OPTIONAL_IN_CORPUS = (
-    CARD,  # not written over a user's own README.md
+    CARD,  # of corpora that were written while a manifest listed it
     DECONTAMINATION,
     FORGOTTEN,
     HOSTS,

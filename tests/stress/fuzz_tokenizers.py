@@ -162,7 +162,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
 def _built(data: bytes, folder: str, task: str) -> tuple[str, str]:
     """A set of a few documents, of the tokenizer as it is; it must verify."""
     from textmill.pipelines.build_shards import main as build_shards
-    from textmill.pipelines.inspection.checks.set_check import verify_set
+    from textmill.pipelines.inspection.checks.set_check import verify_dataset
     from textmill.pipelines.runners.launch import IN_PROCESS
 
     place = Path(folder)
@@ -175,7 +175,7 @@ def _built(data: bytes, folder: str, task: str) -> tuple[str, str]:
             build_shards([*flags, "--num_shards=2", f"--runner={IN_PROCESS}", f"--task={task}"])
     except TextmillError as error:
         return "not built", str(error)
-    problems = verify_set(str(place / "set"), lambda _: None).problems
+    problems = verify_dataset(str(place / "set"), lambda _: None).problems
     return ("not verified", "\n".join(problems)) if problems else ("verified", "")
 
 

@@ -135,7 +135,8 @@ def target_files(
     files: dict[str, TargetFile] = {}
     # None of the files becomes a document, so links may lead anywhere.
     finder = FileFinder(follow_links=True, field="decontaminate")
-    found = (file for pattern in expand_lists(patterns) for file in _find(pattern, finder))
+    expanded = expand_lists(patterns, "decontaminate")
+    found = (file for pattern in expanded for file in _find(pattern, finder))
     for file in sorted(found):
         files.setdefault(file.sha256, file)
     if tell and (note := finder.note()):

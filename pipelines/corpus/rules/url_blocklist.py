@@ -79,7 +79,7 @@ class UrlBlocklist(RuleGroup):
             yield Rule(reasons, lambda text, url: judge(url, blocklist), roles=("url",))
 
     def _keys(self) -> Iterator[str]:
-        for path in expand_lists(self.url_blocklist):
+        for path in expand_lists(self.url_blocklist, "url_blocklist"):
             try:
                 lines = store.read(path).decode("utf-8-sig").splitlines()
             except (OSError, UnicodeDecodeError) as error:

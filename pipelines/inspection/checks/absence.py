@@ -29,7 +29,7 @@ _KEY = re.compile("[0-9a-f]{64}")  # the directory of a dataset in a cache
 _SHARD = re.compile(rf"([A-Za-z][A-Za-z0-9_]*-\d{{5}}-of-\d{{5}})\.(?!{ROW_DOCUMENTS}\b).*")
 
 
-def search_set(directory: str, listed: Digests, *, follow_links: bool = False) -> Findings:
+def search_dataset(directory: str, listed: Digests, *, follow_links: bool = False) -> Findings:
     """Searches the rows of a dataset for documents; for `follow_links` see `open_finished`.
 
     Raises:

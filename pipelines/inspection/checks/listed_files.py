@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import FinishedDirectory, note_unlisted
-from textmill.schemas.files.set_files import MissingFile, SetFiles, WrongFileError
+from textmill.schemas.files.set_files import FinishedFiles, MissingFile, WrongFileError
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.pieces import sum_pieces
 
@@ -20,7 +20,7 @@ class ListedFiles:
       damaged: by path, the problem of each file that differs from the manifest.
     """
 
-    def __init__(self, files: SetFiles, on_bytes: Callable[[int], None]):
+    def __init__(self, files: FinishedFiles, on_bytes: Callable[[int], None]):
         """Takes the files, and a function that is called with the number of bytes just checked."""
         self.by_path = {file.path: file for file in files.manifest.files}
         self.damaged: dict[str, str] = {}

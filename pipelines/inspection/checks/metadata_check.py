@@ -22,7 +22,7 @@ from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import DatasetInfo
-from textmill.schemas.files.set_files import SetFiles
+from textmill.schemas.files.set_files import FinishedFiles
 from textmill.schemas.format.agreement import disagreements
 from textmill.schemas.format.metadata import METADATA_FILES, Schema
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
@@ -36,7 +36,7 @@ class MetadataCheck:
       problems: contradictions between them.
     """
 
-    def __init__(self, files: SetFiles, listed: ListedFiles):
+    def __init__(self, files: FinishedFiles, listed: ListedFiles):
         """Takes the files, which are compared with the manifest before they are read."""
         self.problems: list[str] = []
         self._files, self._listed = files, listed

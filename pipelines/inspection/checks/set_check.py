@@ -23,13 +23,13 @@ from textmill.pipelines.inspection.checks.shard_check import (
 )
 from textmill.pipelines.runners.console import Console
 from textmill.schemas.files.finished import note_unlisted
-from textmill.schemas.files.set_files import Cache, SetFiles, open_files
+from textmill.schemas.files.set_files import Cache, FinishedFiles, open_files
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import Manifest, ManifestFile
 
 
 @contextmanager
-def _open(directory: str, follow_links: bool) -> Iterator[SetFiles]:
+def _open(directory: str, follow_links: bool) -> Iterator[FinishedFiles]:
     """Opens the files of a dataset; from a bucket, downloads only those being read."""
     if not is_url(directory):
         yield open_files(directory, follow_links=follow_links)
@@ -52,7 +52,7 @@ def _progress(manifest: Manifest) -> Iterator[Callable[[int], None]]:
         yield lambda number: progress.advance(task, number)
 
 
-def verify_set(
+def verify_dataset(
     directory: str,
     on_bytes: Callable[[int], None] | None = None,
     *,
@@ -76,13 +76,13 @@ def verify_set(
     """
     with _open(directory, follow_links) as files, ExitStack() as stack:
         on_bytes = on_bytes or stack.enter_context(_progress(files.manifest))
-        return _SetCheck(files, on_bytes).run()
+        return _DatasetCheck(files, on_bytes).run()
 
 
-class _SetCheck:
+class _DatasetCheck:
     """Reads the files of a dataset, several at a time."""
 
-    def __init__(self, files: SetFiles, on_bytes: Callable[[int], None]):
+    def __init__(self, files: FinishedFiles, on_bytes: Callable[[int], None]):
         self._files, self._on_bytes = files, on_bytes
         self._listed = ListedFiles(files, on_bytes)
         self._metadata = MetadataCheck(files, self._listed)

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, tokenizer_of_json
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.set_files import SetFiles
+from textmill.schemas.files.set_files import FinishedFiles
 from textmill.schemas.format.manifest import MANIFEST
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.tokenizers.tokenizer_json import odd_settings
@@ -16,7 +16,7 @@ from textmill.schemas.typed_json import load_json, quote, read_bounded
 Surroundings = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def load_tokenizer(files: SetFiles) -> LoadedTokenizer:
+def load_tokenizer(files: FinishedFiles) -> LoadedTokenizer:
     """Loads the tokenizer, which takes a while."""
     path = files.fetch("tokenizer.json")
     if not os.path.isfile(path):

@@ -182,8 +182,8 @@ def _check_inside(directory: str, files: Iterable[str], follow_links: bool) -> N
         if not is_inside:
             raise DataError(
                 f"the dataset {directory or 'of the hub'} names a file outside of it, {file}, "
-                "which is not read: correct data_files in its README.md, or give it as "
-                f"{flag('input')}"
+                "which is not read: correct data_files in its README.md, or give it as an input "
+                "of its own"
             )
 
 

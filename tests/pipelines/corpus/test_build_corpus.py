@@ -256,10 +256,29 @@ def test_a_readme_of_somebody_else_stays(tmp_path, source):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/README.md").write_text("mine")
     (tmp_path / "corpus/removed").write_text("mine too")  # the name of a folder
-    corpus = build(source, tmp_path / "corpus")
-    assert "README.md" not in {file.path for file in corpus.manifest.files}
+    build(source, tmp_path / "corpus")
     build(source, tmp_path / "corpus", "--min_chars=7", "--overwrite")
     assert (tmp_path / "corpus/README.md").read_text() == "mine"
+
+
+def test_a_card_may_be_edited(tmp_path, source, capsys):
+    corpus = build(source, tmp_path / "corpus")
+    card = tmp_path / "corpus/README.md"
+    first = card.read_text()
+    assert f"\n{len(rows_of(corpus))} documents, " in first
+    source.write_text("A text.\nAnother text.\nA third text.\n")
+    build(source, tmp_path / "corpus", "--overwrite")
+    second = card.read_text()
+    assert second != first  # it has the numbers of its corpus
+    edited = second.replace("configs:", "license: cc0-1.0\nconfigs:")
+    card.write_text(edited)
+    (tmp_path / "corpus/notes.txt").write_text("mine")
+    capsys.readouterr()
+    verify([str(tmp_path / "corpus")])
+    notes = f"note: {tmp_path / 'corpus'}: notes.txt is not listed in MANIFEST.json\n"
+    assert capsys.readouterr().err == notes
+    build(source, tmp_path / "corpus", "--overwrite")
+    assert card.read_text() == edited
 
 
 def test_a_plan_for_a_sample_of_two_terabytes(tmp_path, capsys):

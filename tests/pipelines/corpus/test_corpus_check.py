@@ -78,7 +78,7 @@ def test_a_document_of_any_length_is_read(tmp_path):
 
 def test_every_changed_byte_is_found(corpus):
     rng = random.Random(0)
-    for path in sorted(p for p in corpus.iterdir() if p.name != ".lock"):
+    for path in sorted(p for p in corpus.iterdir() if p.name not in (".lock", "README.md")):
         content = path.read_bytes()
         for place in rng.sample(range(len(content)), min(len(content), 12)):
             changed = bytearray(content)

@@ -11,7 +11,7 @@ import pytest
 from tests.tools.class_factory import write_class_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
-from textmill.pipelines.inspection.checks.absence import search_cache, search_set
+from textmill.pipelines.inspection.checks.absence import search_cache, search_dataset
 from textmill.pipelines.verify import main
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.cache import Cache, cache_key
@@ -92,7 +92,7 @@ def test_the_rows_of_masked_copies_are_all_counted(tmp_path):
     [digest] = some_of(directory, TRAIN, 4)
     rows = rows_with(directory, TRAIN, digest)
     assert len(rows) == 7
-    found = search_set(str(directory), Digests(bytes.fromhex(digest)))
+    found = search_dataset(str(directory), Digests(bytes.fromhex(digest)))
     shown = ", ".join(map(str, rows[:5]))
     assert found.problems == [f"{TRAIN}.documents: document {digest} is in rows {shown} and 2 more"]
 

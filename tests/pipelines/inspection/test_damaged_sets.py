@@ -21,7 +21,7 @@ from tests.tools.shard_factory import (
 )
 from textmill.pipelines import export, inspect_shards
 from textmill.pipelines.build_shards import main
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.writers.document_formats import Megatron, Npy
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import read_dataset
@@ -68,7 +68,7 @@ def damaged(pristine, folder, *chosen):
 
 def problems_of(directory):
     try:
-        return "\n".join(verify_set(str(directory)).problems)
+        return "\n".join(verify_dataset(str(directory)).problems)
     except DataError as error:
         return str(error)
 

@@ -10,7 +10,7 @@ from tests.tools.shard_factory import (
     write_set,
 )
 from textmill.pipelines.inspection.checks.row_checks import segment_lengths
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.row_documents import RowDocuments, encode_row_documents
 
@@ -23,7 +23,7 @@ def pristine(tmp_path_factory):
     """A dataset whose every segment is a document."""
     directory = tmp_path_factory.mktemp("sets") / "set"
     write_mlm_set(directory)
-    assert verify_set(str(directory)).problems == []
+    assert verify_dataset(str(directory)).problems == []
     return directory
 
 
@@ -45,7 +45,7 @@ def problems(tmp_path):
         columns = {"train": packed_rows(schema, 40, 1), "validation": packed_rows(schema, 10, 2)}
         write_set(tmp_path / "set", schema, columns)
         replace_file(tmp_path / "set", FILE, content)
-        found = verify_set(str(tmp_path / "set")).problems
+        found = verify_dataset(str(tmp_path / "set")).problems
         return [problem.removeprefix(f"{tmp_path}/set/") for problem in found]
 
     return check
@@ -147,5 +147,5 @@ def test_masked_copies(tmp_path, change, said):
     bounds = np.searchsorted(row_S, np.arange(9))
     content = encode_row_documents(documents.digests, bounds, document_S, first_S, list_R)
     replace_file(tmp_path / "set", name, content)
-    problems = verify_set(str(tmp_path / "set")).problems
+    problems = verify_dataset(str(tmp_path / "set")).problems
     assert [problem.removeprefix(f"{tmp_path}/set/{name}") for problem in problems] == said

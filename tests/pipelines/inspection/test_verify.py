@@ -19,7 +19,7 @@ from tests.tools.shard_factory import (
     write_set,
 )
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.verify import main
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import read_dataset
@@ -42,7 +42,7 @@ def directory(whole_set, tmp_path) -> Path:
 
 
 def _problems(directory: Path) -> list[str]:
-    return verify_set(str(directory)).problems
+    return verify_dataset(str(directory)).problems
 
 
 def _flip(path: Path, place: int) -> None:
@@ -67,7 +67,7 @@ def test_every_file_is_read_though_one_is_damaged(directory):
 def test_rows_are_not_read_by_a_schema_that_cannot_be_trusted(directory):
     content = (directory / "schema.json").read_text()
     (directory / "schema.json").write_text(content.replace('"seed": 0', '"seed": 7'))
-    report = verify_set(str(directory))
+    report = verify_dataset(str(directory))
     assert [p.split(" ")[0] for p in report.problems] == ["schema.json"]
     assert report.notes == ["no row was read, because schema.json is damaged"]
 
@@ -163,7 +163,7 @@ def test_problems_of_a_set_in_a_bucket_name_its_url(gs_store, tmp_path):
     golden = (("another text", (5,)),)
     write_mlm_set(tmp_path / "set", golden=golden)
     url = gs_store.upload(tmp_path / "set", "sets/one")
-    assert verify_set(url).problems[0].startswith(f"{url}/tokenizer.json gives the golden text")
+    assert verify_dataset(url).problems[0].startswith(f"{url}/tokenizer.json gives the golden text")
 
 
 def test_masked_copies_of_a_row_are_counted(tmp_path):
@@ -194,7 +194,7 @@ def test_command_says_one_line_or_what_is_wrong(directory, whole_set, capsys):
     assert printed.startswith("ok: 2 datasets, 100 rows, 1,500 tokens, ")
     assert printed.count("\n") == 1
     done = []
-    report = verify_set(str(whole_set), done.append)
+    report = verify_dataset(str(whole_set), done.append)
     assert (report.problems, report.notes, report.rows, report.tokens) == ([], [], 50, 750)
     assert sum(done) > 0
     (directory / "notes.txt").write_text("mine")

@@ -24,7 +24,6 @@ from textmill.pipelines.publish import main
 from textmill.pipelines.publishing.options import PublishOptions
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import Corpus, open_finished
-from textmill.schemas.typed_json import hash_json, to_json
 
 # huggingface_hub passes a file in the way that its httpx2 discourages.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -78,16 +77,6 @@ def files_of(folder):
     }
 
 
-def published(corpus):
-    """The files of a corpus whose manifest does not list the card."""
-    files = files_of(corpus)
-    manifest = json.loads(files["MANIFEST.json"])
-    manifest["files"] = [file for file in manifest["files"] if file["path"] != "README.md"]
-    del manifest["digest"]
-    manifest["digest"] = hash_json(manifest)
-    return files | {"MANIFEST.json": to_json(manifest)}
-
-
 def large(directory):
     """sha256 of the files that Git LFS stores."""
     contents = (path.read_bytes() for path in directory.iterdir() if path.suffix not in TEXT)
@@ -120,14 +109,14 @@ def test_corpora_branches_and_papers(hub, tmp_path, capsys):
         (papers / name).write_bytes(content)
     command = [corpus, REPO, "--private", f"--papers={papers}"]
     main(command)
-    expected = published(tmp_path / "corpus") | drafts
+    expected = files_of(tmp_path / "corpus") | drafts
     assert files_of(hub.folder("main")) == expected
     assert hub.private
     # A branch begins with the first commit, not with what main has.
     main([corpus, REPO, "--private", "--revision=second"])
     made = describe_files(corpus)
     made.pop("training_content.md")
-    assert files_of(hub.folder("second")) == published(tmp_path / "corpus") | made
+    assert files_of(hub.folder("second")) == files_of(tmp_path / "corpus") | made
     # A draft does not replace what a person has completed.
     hub.write("second", {"README.md": b"# Complete"})
     main([corpus, REPO, "--private", "--revision=second"])

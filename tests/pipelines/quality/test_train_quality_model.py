@@ -13,7 +13,7 @@ import textmill as tm
 from tests.tools.corpus_factory import build, rows_of, write_lines
 from textmill.pipelines.quality.evaluation import agree, area
 from textmill.pipelines.train_quality_model import main
-from textmill.schemas.errors import UsageError, spell
+from textmill.schemas.errors import DataError, UsageError, spell
 
 GOOD = [f"a fine and warm film number {n}, which I liked" for n in range(60)]
 OTHER = [f"a dull and cold film number {n}, which I left" for n in range(60)]
@@ -142,6 +142,13 @@ def test_a_label_that_no_document_has_is_refused(tmp_path, labelled):
     flags = [f"--input={labelled}", "--label_field=label", "--good_label=yes"]
     with pytest.raises(UsageError, match="0 of 120 different documents are good"):
         main([*flags, f"--output={tmp_path}/x.bin"])
+
+
+def test_a_missing_file_is_of_its_flag(tmp_path):
+    (tmp_path / "good.txt").write_text("A good text.")
+    flags = [f"--good={tmp_path}/good.txt", "--other=nowhere.txt", f"--output={tmp_path}/x.bin"]
+    with pytest.raises(DataError, match=r"^--other=nowhere.txt: no file matches$"):
+        main(flags)
 
 
 def test_a_file_is_not_replaced(tmp_path, labelled):

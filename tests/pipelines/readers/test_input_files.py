@@ -112,18 +112,18 @@ def test_a_list_names_what_input_names(files, monkeypatch):
     found = [os.path.normpath(path) for path, _ in sizes_of("@list.txt")]
     assert found == ["#g.txt", "d/a.txt", "d/b.txt", "d/c d.txt", "e/f.txt"]
     for content, message in (
-        ("# nothing\n", "names no file"),
-        ("@list.txt", "names another list"),
+        ("# nothing\n", "--input=@bad.txt: the list names no file"),
+        ("@list.txt", "--input=@bad.txt: the list names another list"),
         ("nowhere.txt", "--input=nowhere.txt: no file matches"),
-        ("a\0b", "not a list of paths"),
+        ("a\0b", "--input=@bad.txt: not a list of paths"),
     ):
         (folder / "bad.txt").write_text(content)
         with pytest.raises(DataError, match=message):
             sizes_of("@bad.txt")
     os.mkfifo("fifo")
     for name, message in (
-        ("no.txt", r"cannot open no\.txt"),
-        ("fifo", "is not a regular file"),
+        ("no.txt", r"--input=@no\.txt: cannot open no\.txt"),
+        ("fifo", "--input=@fifo: fifo is not a regular file"),
         ("d", "Is a directory"),
     ):
         with pytest.raises(DataError, match=message):

@@ -270,6 +270,7 @@ def test_the_job_of_a_template_needs_nothing_of_its_launcher(
     assert done.returncode == 0, done.stderr
     names = {str(path.relative_to(alone)) for path in alone.rglob("*") if path.is_file()}
     assert {name.removeprefix("out/") for name in gs_store.names("out/")} == names | {LOCK}
+    assert gs_store.get(f"out/{LOCK}").endswith(b" ended")
     for name in names - {LOCK, "config.yaml", "MANIFEST.json"}:  # they name the tokenizer's path
         assert gs_store.get(f"out/{name}") == (alone / name).read_bytes(), name
 

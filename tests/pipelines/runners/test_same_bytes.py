@@ -10,7 +10,7 @@ import pytest
 from tests.tools.file_sums import file_sums
 from tests.tools.places import CHAT_TEMPLATE
 from textmill.pipelines import build_shards, train_tokenizer
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.runners import shuffle
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.schemas.files.finished import read_dataset
@@ -163,7 +163,7 @@ def test_small_buffers_give_the_same_bytes(made, two_files, sentinels, tmp_path,
 @pytest.mark.parametrize("task", DATASETS)
 def test_verify_finds_no_problem(made, task):
     directory, _ = made(task)
-    report = verify_set(str(directory))
+    report = verify_dataset(str(directory))
     assert report.problems == [] and report.rows > 100
     stats = read_dataset(str(directory)).stats
     expected = {"given splits": (24, 16), "qa": (0, 0)}  # two ids are two questions

@@ -250,6 +250,9 @@ FILES = {
     "no such file": Case(
         flags=["--input={d}/nowhere.txt"], code=1, said=["no file matches", "nowhere.txt"]
     ),
+    "no such file of a split": Case(
+        flags=["--train_input={d}/nowhere.txt"], code=1, said=["--train_input=", "no file matches"]
+    ),
     "a name of 5,000 characters": Case(
         flags=["--input={d}/" + "x" * 5000], code=1, said=["no file matches"]
     ),
@@ -267,7 +270,10 @@ FILES = {
         said=["not UTF-8", "rename"],
     ),
     "a list that is none": Case(
-        {"list.txt": b"\x89PNG\0\xff"}, ["--input=@{d}/list.txt"], 1, ["not UTF-8"]
+        {"list.txt": b"\x89PNG\0\xff"},
+        ["--train_input=@{d}/list.txt"],
+        1,
+        ["--train_input=@", "the list is not UTF-8"],
     ),
     "a file grows": changes(
         "grow_in", "os.truncate(path, 999)", "bytes when the run began", "run again"

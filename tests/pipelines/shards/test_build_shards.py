@@ -20,7 +20,7 @@ from tests.tools.python_process import run_python
 from tests.tools.segments import segments_of
 from tests.tools.shard_factory import replace_file
 from textmill.pipelines.build_shards import main
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.verify import main as verify
 from textmill.pipelines.writers import output_directory
 from textmill.schemas.errors import DataError, UsageError
@@ -327,13 +327,13 @@ def test_classes_of_folders_are_counted(topics, sentinels, tmp_path, capsys):
     assert info.schema.parameters["classes"] == ["neg", "pos"]
     labels = info.stats.total().labels
     assert set(labels) == {"neg", "pos"} and f"{labels['pos']:,} (" in said
-    assert verify_set(str(tmp_path / "set")).problems == []
+    assert verify_dataset(str(tmp_path / "set")).problems == []
     stats = json.loads((tmp_path / "set" / "stats.json").read_text())
     for part in (*stats["shards"].values(), *stats["splits"].values(), stats["total"]):
         labels = part["labels"]
         part["labels"] = dict(zip(labels, reversed(labels.values()), strict=True))
     replace_file(tmp_path / "set", "stats.json", json.dumps(stats).encode())
-    problems = verify_set(str(tmp_path / "set")).problems
+    problems = verify_dataset(str(tmp_path / "set")).problems
     assert any("documents with label 'neg'" in problem for problem in problems)
 
 

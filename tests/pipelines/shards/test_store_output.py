@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -169,6 +170,24 @@ def test_one_run_at_a_time_writes_into_a_bucket(gs_store, local, corpus, monkeyp
     gs_store.put("set/.staging/0123456789abcdef-train-00000-of-00003.tfrecord", b"rows")
     build_shards(flags)
     assert in_store(gs_store, "set/") == on_disk(local / "set")
+
+
+def test_the_lock_of_a_left_job_ends_with_the_job(gs_store, monkeypatch):
+    output, waits = gs_store.url("left"), []
+    monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=waits.append))
+    with lock.hold(output, hands_over=True) as run:
+        lock.end_left(output, run)  # the command still holds it
+    with lock.hold(output, hands_over=True) as run:
+        pass
+    assert waits == [0.1, 4.0, 0.1]  # the job may be running
+    lock.end_left(output, run)
+    lock.end_left(output, run)
+    assert lock.is_held_by(output, run)  # for a last step that Beam repeats
+    with lock.hold(output) as another:
+        assert not lock.is_held_by(output, run)
+        lock.end_left(output, run)
+        assert lock.is_held_by(output, another)
+    assert waits[3:] == [0.1]
 
 
 def test_what_is_not_to_be_had_is_named(gs_store, local, corpus):

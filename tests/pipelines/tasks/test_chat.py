@@ -21,7 +21,7 @@ from textmill.pipelines.build_shards import main
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from textmill.pipelines.input_options import InputFlags
 from textmill.pipelines.inspection.checks.row_checks import row_problems
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.readers.documents import Documents, batch_of
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
@@ -418,7 +418,7 @@ def test_a_table_of_conversations_gives_the_rows_of_its_lines(tokenizers, tmp_pa
     for kind in ("jsonl", "parquet"):
         source, output = tmp_path / f"in.{kind}", tmp_path / kind
         main([f"--input={source}", "--task=chat", f"--tokenizer={tmp_path}", f"--output={output}"])
-        assert verify_set(str(output)).problems == []
+        assert verify_dataset(str(output)).problems == []
         made.append(read_dataset(str(output)))
         assert made[-1].schema.parameters["chat_template"] == style.plain
     sums = [[file.sha256 for file in one.manifest.files if file.split] for one in made]

@@ -21,7 +21,7 @@ from tests.tools.tokenizer_factory import trained_tokenizer
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.shards.steps import evaluation_of
 from textmill.pipelines.tasks.qa import Qa
 from textmill.pipelines.tasks.questions import QuestionTemplate
@@ -239,7 +239,7 @@ def test_two_evaluated_questions_of_one_id_are_an_error(tokenizer_path, tmp_path
         main([*flags, f"--output={output}"])
     write_lines(path, [record, record])
     main([*flags, f"--test_input={path}", f"--output={output}"])
-    assert verify_set(str(output)).problems == []
+    assert verify_dataset(str(output)).problems == []
     assert len((output / "evaluation.jsonl").read_text().splitlines()) == 1
 
 
@@ -249,9 +249,9 @@ def test_verify_misses_a_line_and_a_row(tmp_path):
     write_qa_set(directory, asked, BY_HAND, WORDS, 14)
     content = (directory / "evaluation.jsonl").read_text()
     name, other = json.loads(content.splitlines()[0])["example_id"], "f" * 16
-    assert not [p for p in verify_set(str(directory)).problems if "evaluation" in p]
+    assert not [p for p in verify_dataset(str(directory)).problems if "evaluation" in p]
     replace_file(directory, "evaluation.jsonl", content.replace(name, other).encode())
-    problems = [p for p in verify_set(str(directory)).problems if "evaluation" in p]
+    problems = [p for p in verify_dataset(str(directory)).problems if "evaluation" in p]
     assert f"example_id {name} has no line in evaluation.jsonl" in problems[0]
     assert problems[1:] == [f"evaluation.jsonl: no row belongs to {other}"]
 

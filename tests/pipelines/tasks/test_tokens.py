@@ -11,7 +11,7 @@ from tests.tools.shard_factory import replace_file
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.export import main as export
 from textmill.pipelines.inspect_shards import main as inspect
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.writers.document_formats import open_documents
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files.finished import read_dataset
@@ -25,7 +25,7 @@ BOS, EOS = 0, 2
 def build(corpus, tokenizer_path, output, *flags, shards="2"):
     given = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
     main(["--task=tokens", *given, f"--num_shards={shards}", *flags])
-    assert verify_set(str(output)).problems == []
+    assert verify_dataset(str(output)).problems == []
     return read_dataset(str(output))
 
 
@@ -155,6 +155,6 @@ def test_damage_under_a_right_manifest_is_found(made, tmp_path, change, told):
     shutil.copytree(made.directory, directory)
     name = "train-00000-of-00002.ids.bin"
     replace_file(directory, name, change((directory / name).read_bytes()))
-    problems = verify_set(str(directory)).problems
+    problems = verify_dataset(str(directory)).problems
     assert problems
     assert any(re.search(told, problem) for problem in problems), problems

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tools.shard_factory import mlm_schema, packed_rows, replace_file, write_set
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.writers.token_counts import (
     NO_COUNTS,
     TOKEN_COUNTS,
@@ -66,7 +66,7 @@ def test_counts_that_are_not_of_the_rows_are_found(copied, change, message):
     changed = io.BytesIO()
     np.save(changed, change(np.load(copied / TOKEN_COUNTS)))
     replace_file(copied, TOKEN_COUNTS, changed.getvalue())
-    problem = verify_set(str(copied)).problems[0]
+    problem = verify_dataset(str(copied)).problems[0]
     assert TOKEN_COUNTS in problem and re.search(message, problem), problem
 
 
@@ -76,7 +76,7 @@ def test_counts_come_back_and_are_not_believed_if_they_were_changed(copied):
     assert counts is not None and counts.dtype == np.int64 and counts.shape == (50,)
     train, validation = (info.stats.split(name).tokens_in_rows for name in info.schema.splits)
     assert counts.sum() == train / 2 + validation
-    assert verify_set(str(copied)).problems == []
+    assert verify_dataset(str(copied)).problems == []
     kept = path.read_bytes()
     path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])  # two ids swapped
     with pytest.raises(DataError, match="counts.npy was changed after it was published"):

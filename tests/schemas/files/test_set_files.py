@@ -18,7 +18,7 @@ from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from textmill.pipelines import inspect_shards, verify
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.cache import default_directory
 from textmill.schemas.files.set_files import WrongFileError
@@ -416,7 +416,7 @@ def test_verify_reads_a_set_in_a_store(url, gs_store, directory, tmp_path, monke
     gs_store.put(f"shards/set/{shard(3)}", with_flipped_bit(content))
     gs_store.put(f"shards/set/{shard(4)}", b"short")
     gs_store.delete(f"shards/set/{shard(5)}")
-    report = verify_set(url)
+    report = verify_dataset(url)
     due = [f"{shard(3)} has sha256 ", f"{shard(4)} has 5 bytes,", f"{shard(5)} is missing"]
     assert [p[: len(start)] for p, start in zip(report.problems, due, strict=True)] == due
     assert report.rows == 320

@@ -15,7 +15,7 @@ from tests.tools.shard_factory import (
     write_mlm_set,
 )
 from textmill.pipelines.inspect_shards import main as inspect
-from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.inspection.checks.set_check import verify_dataset
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import read_dataset
@@ -62,7 +62,7 @@ def all_refuse(directory: Path, said: str) -> None:
     with pytest.raises(DataError, match=said):
         ShardSet(str(directory))
     try:
-        problems = "\n".join(verify_set(str(directory)).problems)
+        problems = "\n".join(verify_dataset(str(directory)).problems)
     except DataError as error:
         problems = str(error)
     assert re.search(said, problems), problems
@@ -150,12 +150,12 @@ def test_files_that_do_not_describe_the_rows(directory):
     """Among them counts whose head gives more memory than there is."""
     features = (directory / "features.json").read_text().replace("uint8", "uint16", 1)
     replace_file(directory, "features.json", features.encode())
-    assert verify_set(str(directory)).problems == [
+    assert verify_dataset(str(directory)).problems == [
         "features.json does not describe the rows of schema.json and stats.json",
     ]
     content = (directory / "token_counts.npy").read_bytes()
     replace_file(directory, "token_counts.npy", content.replace(b"(50,),", b"(1<<60", 1))
-    assert "does not hold int64 [50]" in verify_set(str(directory)).problems[0]
+    assert "does not hold int64 [50]" in verify_dataset(str(directory)).problems[0]
     with pytest.raises(DataError, match="does not hold int64"):
         inspect([str(directory), "--stats"])
 
@@ -170,7 +170,7 @@ def test_links_within_the_set_and_to_the_set_are_followed(directory, tmp_path):
     shard.symlink_to("kept/a")
     (tmp_path / "link").symlink_to(directory)
     assert ShardSet(str(tmp_path / "link")).rows("train") == 40
-    assert verify_set(str(tmp_path / "link")).problems == []
+    assert verify_dataset(str(tmp_path / "link")).problems == []
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_links_within_the_set_and_to_the_set_are_followed(directory, tmp_path):
 def test_links_out_of_the_set_are_followed_if_asked(directory, tmp_path, name):
     os.rename(directory / name, tmp_path / "elsewhere")
     (directory / name).symlink_to(tmp_path / "elsewhere")
-    for opened in (ShardSet, verify_set):
+    for opened in (ShardSet, verify_dataset):
         with pytest.raises(DataError, match=f"{name} is a link out of .*--follow_links"):
             opened(str(directory))
         opened(str(directory), follow_links=True)
