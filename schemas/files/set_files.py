@@ -506,6 +506,11 @@ def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
 
 def no_set(directory: str) -> DataError:
     """The error for a directory that has no finished dataset or corpus."""
+    if not store.is_url(directory) and not os.path.lexists(directory):
+        return DataError(
+            f"{directory} does not exist: give the directory of a dataset or corpus that "
+            "build_shards or build_corpus wrote"
+        )
     return DataError(
         f"{directory} is not a finished dataset or corpus: it has no {MANIFEST}. Pass a directory "
         "that build_shards or build_corpus wrote; if its run was interrupted, run the same command "
