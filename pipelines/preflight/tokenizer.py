@@ -26,7 +26,7 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str], *,
     command = Command(
         name="train_tokenizer",
         beam_arguments=beam_arguments,
-        patterns=options.reading.input,
+        sources=(options.source,),
         output=options.output,
         filter_name=options.reading.filter,
         plan=partial(plan_blocks, options.source),

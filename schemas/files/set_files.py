@@ -506,6 +506,11 @@ def read_listed(files: FinishedFiles, name: str, *, keep: bool = True) -> bytes:
 
 def no_manifest(directory: str) -> DataError:
     """The error for a directory without a manifest."""
+    if not store.is_url(directory) and not os.path.lexists(directory):
+        return DataError(
+            f"{directory} does not exist: give the output of build_shards, build_corpus or "
+            "train_tokenizer"
+        )
     return DataError(
         f"{directory} is not a finished dataset, corpus or tokenizer: it has no {MANIFEST}. Give "
         "the output of build_shards, build_corpus or train_tokenizer; if its run was interrupted, "

@@ -57,7 +57,7 @@ DROPS = {
     drop.name: drop
     for drop in (
         Drop("duplicates", "duplicates", True, "dropped", "amber"),
-        Drop("held_out", "held out", True, "that a given evaluation split has", "violet"),
+        Drop("held_out", "held out", True, "also in an evaluation split", "violet"),
         Drop("near_duplicates", "near duplicates", False, "dropped", "amber"),
         Drop("duplicate_paragraphs", FILTERED),
         Drop("min_chars", FILTERED),

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, NamedTuple, Sequence, Union
 
-from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.errors import UsageError
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.run.program import Program
@@ -80,13 +80,8 @@ class TrainingTask(ABC):
     def predict(
         self, program: Program, schema: Schema, tokenizer_json: bytes, texts: TextsToLabel
     ) -> Iterator[Prediction]:
-        """Labels texts, one batch after another.
-
-        Raises:
-          UsageError: the task is not classification.
-        """
-        where = flag("input", texts) if isinstance(texts, str) else "texts"
-        raise UsageError(f"{where}: only classifiers label texts; give the run of one")
+        """Labels texts, one batch after another; a classifier's task defines it."""
+        raise NotImplementedError
 
     def write_files(self, folder: Path) -> None:
         """Writes plots and predictions of the last split; each file replaces the one before."""

@@ -9,6 +9,7 @@ from typing import Iterable, Iterator
 from textmill.schemas.commands.terminal import say, visible
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.trainers.run.journal import ProgressLine
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.training_task import Prediction, TextsToLabel
 from textmill.trainers.use.open_model import OpenModel
 
@@ -17,7 +18,7 @@ def label_file(model: OpenModel) -> None:
     """Labels the texts of a file; raises like `label_texts` and `write_predictions`."""
     if model.use.input is None:
         raise UsageError(f"give a file of texts with {flag('input', 'FILE')}")
-    model.of_run()  # not published ones
+    _of_classifier(model)
     ProgressLine().say(f"the weights after step {model.weights()[0]}")
     write_predictions(label_texts(model, model.use.input), model.use.output)
 
@@ -29,11 +30,22 @@ def label_texts(model: OpenModel, texts: TextsToLabel) -> Iterator[Prediction]:
       UsageError: the model is not a classifier, or the texts do not fit it.
       DataError: the file of texts cannot be read.
     """
-    plan, tokenizer_json = model.of_run()
+    plan, tokenizer_json = _of_classifier(model)
     task = model.task(plan)
     with closing(model.load(plan, task)) as program:
         program.compile(trains=False, evaluates=True)
         yield from task.predict(program, plan.schema, tokenizer_json, texts)
+
+
+def _of_classifier(model: OpenModel) -> tuple[TrainingPlan, bytes]:
+    """Returns the plan and tokenizer of the run; raises a UsageError unless it is a classifier."""
+    plan, tokenizer_json = model.of_run()
+    if plan.schema.task != "classification":
+        raise UsageError(
+            f"{model.trained.directory}: models of trainers.{model.flags.entry} label no texts; "
+            "give one of trainers.tf_classifier or trainers.poptorch_classifier"
+        )
+    return plan, tokenizer_json
 
 
 def write_predictions(predictions: Iterable[Prediction], path: str | None) -> None:

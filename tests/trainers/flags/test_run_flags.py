@@ -295,7 +295,10 @@ def test_a_run_is_resumed_by_its_command_or_its_function():
 def test_what_is_not_there_is_named(name, tmp_path):
     none = str(tmp_path / "none")
     assert main_refuses(name) == "give the dataset with --shards=DIR"
+    assert main_refuses(name, f"--shards={none}").startswith(f"{none} does not exist: ")
+    (tmp_path / "none").mkdir()
     assert main_refuses(name, f"--shards={none}").startswith(f"{none} is not a finished dataset")
+    (tmp_path / "none").rmdir()
     assert not list(tmp_path.iterdir())
 
 

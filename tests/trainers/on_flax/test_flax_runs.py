@@ -222,7 +222,11 @@ USING = [
     (continue_text, ["--top_k=1"], "generate needs TEXT in quotes: .*generate run 'Once upon"),
     (evaluate, ["--batch-size=0"], "--batch_size=0: must be at least 1"),
     (predict, [], "^give a file of texts with --input=FILE$"),
-    (predict, ["--input=texts"], "^--input=texts: only classifiers label texts"),
+    (
+        predict,
+        ["--input=texts"],
+        ": models of trainers.flax_clm label no texts; give one of trainers.tf_cl",
+    ),
     (continue_text, ["--text=w7"], "^--text=w7: leave --text= out, as in RUN TEXT$"),
     (answer, ["w7"], "whole has no chat template: it is not a run on a dataset of --task=chat"),
     (answer, [], "whole has no chat template: it is not a run on a dataset of --task=chat"),
