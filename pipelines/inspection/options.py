@@ -13,7 +13,7 @@ from textmill.schemas.files.cache import CACHE_GIGABYTES
 from textmill.schemas.files.store import is_url
 
 Format = Literal["parquet", "jsonl", "arrow", "mds"]
-Layout = Literal["huggingface", "maxtext"]
+Layout = Literal["huggingface", "llm_foundry", "maxtext"]
 _Directory = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 _Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -127,8 +127,8 @@ class ExportOptions:
     """Directory of the export, on a local disk."""
     layout: Layout | None = None
     """Columns of the export: huggingface (input_ids, labels and what else a model of transformers
-    takes); maxtext (inputs and targets, with their _position and _segmentation). Default: the
-    features as the dataset stores them."""
+    takes); llm_foundry (tokens, of rows that were packed by concat); maxtext (inputs and targets,
+    with their _position and _segmentation). Default: the features as the dataset stores them."""
     split: str | None = None
     """Split to export. Default: all of them."""
     unmask: _Switch = False

@@ -18,6 +18,10 @@ maxtext, for its `loss_fn`, which does not shift:
     targets_position      [0, 1, 2, 0, 1, 0]  equal to inputs_position: MaxText does not shift it
     targets_segmentation  [1, 1, 0, 2, 0, 0]  0 for no loss
 
+llm_foundry, for the `text` loader of LLM Foundry, which separates documents by their eos:
+
+    tokens        [5, 6, 2, 8, 2, 9]          int32, of rows without padding between documents
+
 Legend: B rows, L tokens of a row.
 """
 
@@ -97,8 +101,17 @@ def maxtext(batch: Batch) -> Batch:
     }
 
 
+def llm_foundry(batch: Batch) -> Batch:
+    """The column of LLM Foundry's StreamingTextDataset, from rows of clm: int32 [B, L].
+
+    The loader finds the documents of a row by their last token (`eos_token_id`), and trains on
+    every token that is not the tokenizer's padding.
+    """
+    return {"tokens": batch["input_ids"].astype(np.int32)}
+
+
 LAYOUTS: Mapping[str, Callable[[Batch], Batch]] = MappingProxyType(
-    {"huggingface": huggingface, "maxtext": maxtext}
+    {"huggingface": huggingface, "llm_foundry": llm_foundry, "maxtext": maxtext}
 )
 
 
@@ -110,7 +123,15 @@ def check_layout(layout: str, schema: Schema) -> None:
     """
     names = {feature.name for feature in schema.features}
     problem = ""
-    if "prefix_mask" in names:
+    if layout == "llm_foundry":
+        if schema.task != "clm":
+            problem = f"holds tokens without weights, as rows of clm do; these are of {schema.task}"
+        elif schema.packing != "concat":
+            problem = (
+                "has no mark for padding within a row: build the dataset with "
+                f"{flag('packing', 'concat')}"
+            )
+    elif "prefix_mask" in names:
         problem = (
             "has no prefix_mask, so attention on the prompt would not be bidirectional: build the "
             f"dataset with {flag('qa_form', 'causal')}"

@@ -123,7 +123,8 @@ def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
 @pytest.mark.parametrize("to", FORMATS)
 def test_layouts_in_every_format(tmp_path, to, layout):
     """Every format has the columns of the layout, which test_layouts.py of schemas pins."""
-    columns = write_clm_set(tmp_path / "set")["train"]
+    packing = "concat" if layout == "llm_foundry" else "best_fit"
+    columns = write_clm_set(tmp_path / "set", packing=packing)["train"]
     export(tmp_path / "set", tmp_path / "out", f"--layout={layout}", "--text", to=to)
     rows = read_table(tmp_path / "out", "train", to)
     assert [row.pop("text") for row in rows] == texts_of(columns)
@@ -182,7 +183,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (["--layout=torch"], "--layout=torch: choose one of huggingface, maxtext$"),
+        (["--layout=torch"], "--layout=torch: choose one of huggingface, llm_foundry, maxtext$"),
         (["--layout=maxtext"], "layout maxtext needs rows of decoders"),
         (["--split=dev"], "no such split; it has test, train, validation"),
         (["--output={set}"], "already contains a dataset .MANIFEST.json.: use another"),

@@ -12,11 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools.clm_factory import clm_rows, clm_schema
+from tests.tools.clm_factory import chat_schema, clm_rows, clm_schema
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from textmill.schemas.errors import UsageError
 from textmill.schemas.format.features import task_features, unmask
-from textmill.schemas.format.layouts import LAYOUTS, NO_LOSS, check_layout, huggingface, maxtext
+from textmill.schemas.format.layouts import (
+    NO_LOSS,
+    check_layout,
+    huggingface,
+    llm_foundry,
+    maxtext,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -63,6 +69,7 @@ def test_layouts_of_clm():
         targets_position=positions,
         targets_segmentation=("int32", [[1, 1, 0, 2, 0, 0, 0, 0], [1] * 7 + [0]]),
     )
+    assert_columns(llm_foundry(rows), tokens=("int32", IDS))
 
 
 @given(st.data())
@@ -124,9 +131,14 @@ def test_what_a_layout_cannot_say_is_refused():
     prefix = replace(
         clm_schema(), task="qa", parameters=parameters, features=features, fingerprint=""
     )
-    for layout in LAYOUTS:
+    for layout in ("huggingface", "maxtext"):
         with pytest.raises(UsageError, match=f"{layout} has no prefix_mask.*=causal"):
             check_layout(layout, prefix)
+    check_layout("llm_foundry", clm_schema(packing="concat"))
+    with pytest.raises(UsageError, match="llm_foundry has no mark for padding .*=concat"):
+        check_layout("llm_foundry", clm_schema())
+    with pytest.raises(UsageError, match="llm_foundry holds tokens without weights.* are of chat"):
+        check_layout("llm_foundry", chat_schema())
 
 
 # Losses of models of transformers
