@@ -9,7 +9,6 @@ from typing import Dict, Iterator, Mapping, NamedTuple, Sequence, Union
 from textmill.schemas.errors import UsageError
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
-from textmill.trainers.run.program import Program
 from textmill.trainers.run.tensors import Arrays
 
 Metrics = Dict[str, float]
@@ -76,12 +75,6 @@ class TrainingTask(ABC):
                 f"{shards} does not fit the model: {'; '.join(differences)}. Build it with the "
                 "tokenizer and flags of the dataset that the model was trained on"
             )
-
-    def predict(
-        self, program: Program, schema: Schema, tokenizer_json: bytes, texts: TextsToLabel
-    ) -> Iterator[Prediction]:
-        """Labels texts, one batch after another; a classifier's task defines it."""
-        raise NotImplementedError
 
     def write_files(self, folder: Path) -> None:
         """Writes plots and predictions of the last split; each file replaces the one before."""

@@ -11,6 +11,7 @@ from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.trainers.run.journal import ProgressLine
 from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.training_task import Prediction, TextsToLabel
+from textmill.trainers.tasks.classification import ClassificationTask
 from textmill.trainers.use.open_model import OpenModel
 
 
@@ -32,6 +33,7 @@ def label_texts(model: OpenModel, texts: TextsToLabel) -> Iterator[Prediction]:
     """
     plan, tokenizer_json = _of_classifier(model)
     task = model.task(plan)
+    assert isinstance(task, ClassificationTask)
     with closing(model.load(plan, task)) as program:
         program.compile(trains=False, evaluates=True)
         yield from task.predict(program, plan.schema, tokenizer_json, texts)
