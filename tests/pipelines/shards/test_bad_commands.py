@@ -187,7 +187,7 @@ OUTPUTS |= {
 }
 TO = ["--to=jsonl", "--output={d}/export"]
 SETS = {
-    f"{command}: no dataset": Case({}, ["{d}/other", *more], 1, ["MANIFEST.json"], command=command)
+    f"{command}: no dataset": Case({}, ["{d}/other", *more], 1, ["does not exist"], command=command)
     for command, more in (("verify", []), ("inspect_shards", []), ("export", TO))
 } | {"verify": Case({}, [], 2, ["verify DATASET"], command="verify")}
 QUESTION = {"id": "q1", "question": "Who?", "context": "It was Bo."}
