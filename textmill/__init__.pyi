@@ -163,7 +163,7 @@ def build_shards(
     forget: _Text = ...,
     seed: int = ...,
     file_format: _Texts = ...,
-    encoding: Literal["bytes", "int64_list"] = ...,
+    encoding: Literal["bits", "bytes", "int64_list"] = ...,
     input: _Texts = ...,
     document: Literal["file", "paragraph", "line"] = ...,
     input_format: _Text = ...,

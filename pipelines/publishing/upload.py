@@ -192,13 +192,12 @@ def _read_papers(
     """Path -> bytes of the papers, and the paths of those that are drafts."""
     folder = options.papers
     if folder is None:
-        papers = [name for name in _PAPERS if not info.lists(name)]
-        places = {name: os.path.join(options.directory, name) for name in papers}
+        places = {name: os.path.join(options.directory, name) for name in _PAPERS}
         own = {name: store.read(place) for name, place in places.items() if store.exists(place)}
         if is_unedited(own.get(CARD, b"")):
             del own[CARD]  # `describe_files` writes a longer one
         made = describe_files(options.directory, follow_links=options.follow_links)
-        return {name: made[name] for name in papers} | own, frozenset(papers) - own.keys()
+        return {name: made[name] for name in _PAPERS} | own, frozenset(_PAPERS) - own.keys()
     if not os.path.isdir(folder):
         raise UsageError(f"{flag('papers', folder)}: there is no such directory")
     names = [entry.name for entry in os.scandir(folder) if entry.is_file()]

@@ -14,8 +14,7 @@ from textmill.pipelines.user_filter import filter_parameters
 from textmill.pipelines.writers.document_formats import refuse_formats
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import is_training, task_features
-from textmill.schemas.format.manifest import FORMAT_VERSION
-from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.metadata import FORMAT_VERSION, Schema
 from textmill.schemas.tokenizers.tokenizer_json import tokenizer_settings
 from textmill.schemas.version import VERSION
 

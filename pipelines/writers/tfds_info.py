@@ -26,10 +26,10 @@ def tfds_files(
     in the order of the shards with `tfds.ReadConfig(interleave_cycle_length=1)`. A dataset in both
     formats is declared as array_record. TFDS 4.9 rejects `file_format="tfrecord"` for it, although
     the file names tfrecord as an alternative; use `builder.info.set_file_format("tfrecord",
-    override=True, override_if_initialized=True)`. TFDS does not open a split without rows, nor
-    whole documents, which get no such files.
+    override=True, override_if_initialized=True)`. TFDS does not open a split without rows. Whole
+    documents and the encoding `bits`, which it does not read, get no such files.
     """
-    if schema.holds_documents:
+    if not schema.is_for_tfds:
         return {}
     return {
         "dataset_info.json": to_json(_dataset_info(schema, files, stats)),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Iterable, Iterator
 
 from textmill.schemas.format.corpus_metadata import (
-    CARD,
     DOCUMENTS,
     OLDER_DUPLICATES,
     SIGNATURES,
@@ -52,12 +51,11 @@ DUE = (
     TOKEN_COUNTS,
     TOKENIZER,
 )
-OF_ROWS = ("dataset_info.json", "features.json")  # for TensorFlow Datasets, if there are rows
+FOR_TFDS = ("dataset_info.json", "features.json")  # if TensorFlow Datasets reads the rows
 METADATA = (*DUE, EVALUATION, TOKENIZER_CONFIG)
 # A corpus has all files of _DUE_IN_CORPUS and its files of documents.
 _DUE_IN_CORPUS = (*METADATA_FILES, "config.yaml", "report.html")
 _OPTIONAL_IN_CORPUS = (
-    CARD,  # of corpora that were written while a manifest listed it
     DECONTAMINATION,
     FORGOTTEN,
     HOSTS,
@@ -174,7 +172,7 @@ def _odd_metadata(schema: Schema, stats: Statistics, manifest: Manifest) -> Iter
     expected = _NPY_HEAD + 8 * schema.vocab_size
     if counts is not None and counts.bytes != expected:
         yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, but its ids take {expected:,}"
-    needed: set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
+    needed: set[str] = {name for name in DUE if schema.is_for_tfds or name not in FOR_TFDS}
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         needed.add(EVALUATION)

@@ -5,16 +5,22 @@ Each feature has a fixed size, so all rows of a dataset have the same bytes exce
 a constant template with holes. Encoding fills the holes of a [B, stride] matrix, decoding reads
 them; neither handles rows one by one.
 
-There are two encodings of a value list:
+There are three encodings of a value list:
+  bits        one `bytes_list` entry: numbers as `bytes` has them; flags as one bit each, the first
+              in the lowest bit of a byte; segments as their number n, a value of the feature's
+              dtype, and one bit a token, 1 where a segment or the padding begins.
   bytes       one `bytes_list` entry: the values, little-endian (TFDS: `encoding: bytes`).
   int64_list  a packed `int64_list`. Its varints are padded to one width (high bits set on leading
               bytes), which the wire format allows and every protobuf parser reads, so this form has
               a fixed length, too. It also stores `positions`.
+
+Legend: B rows, n values of a feature in a row, w bytes of them, S segments and runs of padding.
+Python 3.8 syntax.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -22,23 +28,176 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.format.features import Feature, positions_from_segments
 from textmill.schemas.format.records import varint
 
-ENCODINGS = ("bytes", "int64_list")
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
 
-# Function that copies bytes start to stop of B rows: contiguous uint8 [B, stop - start].
-Piece = Callable[[int, int], np.ndarray]
+
+class _Invalid(Exception):
+    """Values that no encoder wrote; `bad_B` says in which rows."""
+
+    def __init__(self, bad_B: np.ndarray, reason: str):
+        super().__init__(reason)
+        self.row = int(bad_B.argmax())
+
+
+class _Numbers:
+    """Values of the feature's dtype, little-endian."""
+
+    kind = _BYTES_LIST
+
+    def __init__(self, feature: Feature):
+        self.feature, self.bytes = feature, feature.bytes
+        self._little = np.dtype(feature.dtype).newbyteorder("<")
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Bytes of values [B, n] of the feature's dtype: uint8 [B, w]."""
+        return np.ascontiguousarray(values, self._little).view(np.uint8)
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """A copy of the values [B, n] of bytes uint8 [B, w]; _Invalid if no encoder wrote them."""
+        return stored.copy().view(self._little).astype(self.feature.dtype, copy=False)
+
+
+class _Flags:
+    """Values of 0 and 1, one bit each."""
+
+    kind = _BYTES_LIST
+
+    def __init__(self, feature: Feature):
+        self.feature, self.bytes = feature, -(-feature.size // 8)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """See `_Numbers.encode`."""
+        if values.size and values.max() > 1:
+            raise ValueError(f"{self.feature.name} has {values.max()}, but its values are 0 and 1")
+        return np.packbits(values, axis=1, bitorder="little")
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """See `_Numbers.decode`."""
+        bits = np.unpackbits(stored, axis=1, count=self.feature.size, bitorder="little")
+        return bits.astype(self.feature.dtype, copy=False)
+
+
+class _Segments:
+    """The number of segments, and a bit for each token: 1 where a segment or the padding begins.
+
+    The k-th run of tokens that begins in a row is segment k, or padding if there are fewer than k
+    segments: [1, 1, 2, 0] is 2 and 1, 0, 1, 1.
+    """
+
+    kind = _BYTES_LIST
+
+    def __init__(self, feature: Feature):
+        self.feature = feature
+        self._little = np.dtype(feature.dtype).newbyteorder("<")
+        self._head = self._little.itemsize  # bytes of the number of segments
+        self.bytes = self._head + -(-feature.size // 8)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """See `_Numbers.encode`."""
+        begins = np.ones(values.shape, bool)
+        np.not_equal(values[:, 1:], values[:, :-1], out=begins[:, 1:])
+        bits = np.packbits(begins, axis=1, bitorder="little")
+        row_S, token_S = _set_bits(bits)
+        runs_B = np.bincount(row_S, minlength=len(values))
+        found_S = values[row_S, token_S]
+        segments_B = runs_B - (found_S[np.cumsum(runs_B) - 1] == 0)
+        bad_S = found_S != _number(runs_B, segments_B)
+        if bad_S.any():
+            row, token = row_S[bad_S][0], token_S[bad_S][0]
+            raise ValueError(
+                f"{self.feature.name} has {values[row, token]} at token {token} of row {row}: the "
+                "segments of a row are 1 to n in their order, then 0"
+            )
+        head = segments_B.astype(self._little)[:, None].view(np.uint8)
+        return np.concatenate([head, bits], axis=1)
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """See `_Numbers.decode`."""
+        count, size = len(stored), self.feature.size
+        head, bits = np.split(stored, [self._head], axis=1)
+        segments_B = np.ascontiguousarray(head).view(self._little)[:, 0].astype(np.int64)
+        row_S, token_S = _set_bits(bits)
+        runs_B = np.bincount(row_S, minlength=count)
+        bad_B = (bits[:, 0] & 1 == 0) | (runs_B < segments_B) | (runs_B > segments_B + 1)
+        bad_B[row_S[token_S >= size]] = True
+        if bad_B.any():
+            raise _Invalid(bad_B, f"the number of segments in {self.feature.name} is wrong")
+        lengths_S = np.diff(row_S * size + token_S, append=count * size)
+        values_S = _number(runs_B, segments_B).astype(self.feature.dtype)
+        return np.repeat(values_S, lengths_S).reshape(count, size)
+
+
+def _set_bits(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The row and the place in it of each bit that is set in uint8 [B, w], in their order.
+
+    Few are set: only the bytes that are not zero are searched bit by bit.
+    """
+    byte_K = np.flatnonzero(bits != 0)
+    row_K, byte_K = np.divmod(byte_K, bits.shape[1])
+    found = np.unpackbits(bits[row_K, byte_K], bitorder="little").view(bool)
+    at_S = np.flatnonzero(found)
+    return row_K[at_S >> 3], byte_K[at_S >> 3] * 8 + (at_S & 7)
+
+
+def _number(runs_B: np.ndarray, segments_B: np.ndarray) -> np.ndarray:
+    """1, 2, 3 and so on for the runs of each row, but 0 for those after its last segment."""
+    before_S = np.repeat(np.cumsum(runs_B) - runs_B, runs_B)
+    number_S = np.arange(1, len(before_S) + 1) - before_S
+    number_S[number_S > np.repeat(segments_B, runs_B)] = 0
+    return number_S
+
+
+class _Varints:
+    """Varints of one width."""
+
+    kind = _INT64_LIST
+
+    def __init__(self, feature: Feature):
+        self.feature = feature
+        self._bits = np.dtype(feature.dtype).itemsize * 8
+        self._width = -(-self._bits // 7)
+        self.bytes = feature.size * self._width
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """See `_Numbers.encode`."""
+        values = values.astype(np.uint32)
+        out = np.empty((*values.shape, self._width), np.uint8)
+        for byte in range(self._width):
+            out[:, :, byte] = (values >> np.uint32(7 * byte)) & 0x7F
+        out[:, :, :-1] |= 0x80
+        return out.reshape(len(values), self.bytes)
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """See `_Numbers.decode`."""
+        groups = stored.reshape(len(stored), self.feature.size, self._width)
+        more = groups >= 0x80  # set on all bytes of a padded varint except its last
+        values = np.zeros(groups.shape[:2], np.uint64)
+        for byte in range(self._width):
+            values |= (groups[:, :, byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
+        too_large = values >> np.uint64(self._bits) > 0
+        bad = ~more[:, :, :-1].all(axis=2) | more[:, :, -1] | too_large
+        if bad.any():
+            name, dtype = self.feature.name, self.feature.dtype
+            reason = f"a value of {name} is not {dtype} in {self._width} bytes"
+            raise _Invalid(np.asarray(bad.any(axis=1)), reason)
+        return values.astype(self.feature.dtype)
+
+
+# Encoding -> kind of a feature -> how its values are stored.
+_FORMS = {
+    "bits": {"numbers": _Numbers, "flags": _Flags, "segments": _Segments},
+    "bytes": dict.fromkeys(("numbers", "flags", "segments"), _Numbers),
+    "int64_list": dict.fromkeys(("numbers", "flags", "segments"), _Varints),
+}
+ENCODINGS = tuple(_FORMS)
 
 
 def _field(number: int, length: int) -> bytes:
     return varint(number << 3 | 2) + varint(length)
 
 
-def _bits(dtype: str) -> np.uint64:
-    return np.uint64(np.dtype(dtype).itemsize * 8)
-
-
-def _as_stored(values: np.ndarray, feature: Feature) -> np.ndarray:
-    """Converts values to the feature's dtype, little-endian; ValueError if they do not fit."""
+def _in_dtype(values: np.ndarray, feature: Feature) -> np.ndarray:
+    """Converts values to the feature's dtype; ValueError if they do not fit."""
     dtype = np.dtype(feature.dtype)
     if values.size and not np.can_cast(values.dtype, dtype, "safe"):
         low, high, limit = values.min(), values.max(), np.iinfo(dtype).max
@@ -47,7 +206,7 @@ def _as_stored(values: np.ndarray, feature: Feature) -> np.ndarray:
                 f"{feature.name} has {values.dtype} values from {low} to {high}, which "
                 f"{feature.dtype} does not hold"
             )
-    return np.ascontiguousarray(values, dtype.newbyteorder("<"))
+    return values.astype(dtype, copy=False)
 
 
 class RowCodec:
@@ -58,45 +217,38 @@ class RowCodec:
       stride: bytes of one encoded row.
     """
 
-    def __init__(self, features: Sequence[Feature], encoding: str = "bytes"):
+    def __init__(self, features: Sequence[Feature], encoding: str = "bits"):
         """Makes the template of a row.
 
         Args:
           features: the result of `schemas.format.features.task_features`.
-          encoding: "bytes" or "int64_list".
+          encoding: one of ENCODINGS.
         """
         if encoding not in ENCODINGS:
             raise ValueError("encoding {!r}: one of {}".format(encoding, ", ".join(ENCODINGS)))
         self.encoding = encoding
         self.features = _stored_features(features, encoding)
-        entries = [self._entry(feature) for feature in self.features]
-        body = sum(len(head) + holes for head, holes in entries)
+        forms = [_FORMS[encoding][feature.kind](feature) for feature in self.features]
+        heads = [self._head(form) for form in forms]
+        body = sum(len(head) + form.bytes for head, form in zip(heads, forms))
         template = bytearray(_field(1, body))  # Example.features
-        self._holes: list[tuple[Feature, int, int]] = []
-        for feature, (head, holes) in zip(self.features, entries):
+        self._holes: list[tuple[_Numbers | _Flags | _Segments | _Varints, int, int]] = []
+        for form, head in zip(forms, heads):
             template += head
-            self._holes.append((feature, len(template), len(template) + holes))
-            template += bytes(holes)
+            self._holes.append((form, len(template), len(template) + form.bytes))
+            template += bytes(form.bytes)
         self.stride = len(template)
         self._template = bytes(template)
 
-    def _entry(self, feature: Feature) -> tuple[bytes, int]:
-        """The constant head of one map entry, and the number of bytes of values after it."""
-        name = feature.name.encode()
-        if self.encoding == "bytes":
-            holes, kind = feature.bytes, _BYTES_LIST
-        else:
-            holes, kind = feature.size * self._varint_width(feature), _INT64_LIST
-        values = _field(1, holes)
-        value = _field(kind, len(values) + holes) + values
-        key = _field(1, len(name)) + name
-        feature_head = _field(2, len(value) + holes) + value
-        entry = key + feature_head
-        return _field(1, len(entry) + holes) + entry, holes
-
     @staticmethod
-    def _varint_width(feature: Feature) -> int:
-        return -(-int(_bits(feature.dtype)) // 7)
+    def _head(form: _Numbers | _Flags | _Segments | _Varints) -> bytes:
+        """The constant head of one map entry, before its values."""
+        name = form.feature.name.encode()
+        values = _field(1, form.bytes)
+        value = _field(form.kind, len(values) + form.bytes) + values
+        key = _field(1, len(name)) + name
+        entry = key + _field(2, len(value) + form.bytes) + value
+        return _field(1, len(entry) + form.bytes) + entry
 
     def encode(self, columns: dict[str, np.ndarray]) -> np.ndarray:
         """Encodes columns to rows.
@@ -108,24 +260,23 @@ class RowCodec:
           uint8 [B, stride].
 
         Raises:
-          ValueError: a column has a different shape, or a value that does not fit the dtype.
+          ValueError: a column has a different shape, or a value that its dtype or its kind does not
+            hold.
         """
         if self.encoding == "int64_list" and "segment_ids" in columns:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
         count = len(columns[self.features[0].name])
         rows = np.empty((count, self.stride), np.uint8)
         rows[:] = np.frombuffer(self._template, np.uint8)
-        for feature, start, stop in self._holes:
+        for form, start, stop in self._holes:
+            feature = form.feature
             values = np.asarray(columns[feature.name])
             if values.shape != (count,) + feature.shape:
                 raise ValueError(
                     f"{feature.name} has shape {values.shape}, not {(count,) + feature.shape}"
                 )
-            flat = _as_stored(values.reshape(count, feature.size), feature)
-            if self.encoding == "bytes":
-                rows[:, start:stop] = flat.view(np.uint8).reshape(count, stop - start)
-            else:
-                rows[:, start:stop] = _padded_varints(flat, self._varint_width(feature))
+            flat = _in_dtype(values.reshape(count, feature.size), feature)
+            rows[:, start:stop] = form.encode(flat).reshape(count, stop - start)
         return rows
 
     def decode(self, rows: np.ndarray, *, first_row: int = 0) -> dict[str, np.ndarray]:
@@ -146,23 +297,21 @@ class RowCodec:
                 f"rows of shape {rows.shape} do not match this schema: its rows have {self.stride} "
                 "bytes"
             )
-        return self.decode_pieces(lambda start, stop: rows[:, start:stop].copy(), first_row)
-
-    def decode_pieces(self, piece: Piece, first_row: int = 0) -> dict[str, np.ndarray]:
-        """Decodes rows that are read in pieces; like `decode`, but does not check the length.
-
-        Each byte of a row is read once: the bytes around the values are compared with the template.
-        """
         columns, after = {}, 0  # `after` the values of the feature before
-        for feature, start, stop in self._holes:
-            self._check_template(piece, after, start, first_row)
-            columns[feature.name] = self._read(piece(start, stop), feature, first_row)
+        for form, start, stop in self._holes:
+            self._check_template(rows, after, start, first_row)
+            try:
+                values = form.decode(rows[:, start:stop])
+            except _Invalid as error:
+                row = first_row + error.row
+                raise DataError(f"row {row} does not match this schema: {error}") from None
+            columns[form.feature.name] = values.reshape((len(rows),) + form.feature.shape)
             after = stop
         return columns
 
-    def _check_template(self, piece: Piece, start: int, stop: int, first_row: int) -> None:
+    def _check_template(self, rows: np.ndarray, start: int, stop: int, first_row: int) -> None:
         """Compares bytes of every row with those of the template."""
-        found, expected = piece(start, stop), self._template[start:stop]
+        found, expected = rows[:, start:stop], self._template[start:stop]
         if found.tobytes() == expected * len(found):
             return
         bad = (found != np.frombuffer(expected, np.uint8)).any(axis=1)
@@ -170,26 +319,6 @@ class RowCodec:
             f"row {first_row + int(bad.argmax())} does not match this schema: its bytes {start} to "
             f"{stop} are of other features or lengths"
         )
-
-    def _read(self, hole: np.ndarray, feature: Feature, first_row: int) -> np.ndarray:
-        shape = (len(hole),) + feature.shape
-        if self.encoding == "bytes":
-            little = hole.view(np.dtype(feature.dtype).newbyteorder("<"))
-            return little.astype(feature.dtype, copy=False).reshape(shape)
-        width = self._varint_width(feature)
-        groups = hole.reshape(len(hole), feature.size, width)
-        more = groups >= 0x80  # set on all bytes of a padded varint except its last
-        values = np.zeros(groups.shape[:2], np.uint64)
-        for byte in range(width):
-            values |= (groups[:, :, byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
-        bad = ~more[:, :, :-1].all(axis=2) | more[:, :, -1] | (values >> _bits(feature.dtype) > 0)
-        if bad.any():
-            row = first_row + int(bad.any(axis=1).argmax())
-            raise DataError(
-                f"row {row} does not match this schema: a value of "
-                f"{feature.name} is not {feature.dtype} in {width} bytes"
-            )
-        return values.astype(feature.dtype).reshape(shape)
 
 
 def _stored_features(features: Sequence[Feature], encoding: str) -> tuple[Feature, ...]:
@@ -199,13 +328,3 @@ def _stored_features(features: Sequence[Feature], encoding: str) -> tuple[Featur
             "positions", "uint16", stored["segment_ids"].shape, "restart at 0 in each segment"
         )
     return tuple(stored[name] for name in sorted(stored))
-
-
-def _padded_varints(flat: np.ndarray, width: int) -> np.ndarray:
-    """Encodes values [B, n] as varints of `width` bytes each: uint8 [B, n * width]."""
-    values = flat.astype(np.uint32)
-    out = np.empty(values.shape + (width,), np.uint8)
-    for byte in range(width):
-        out[:, :, byte] = (values >> np.uint32(7 * byte)) & 0x7F
-    out[:, :, :-1] |= 0x80
-    return out.reshape(len(values), values.shape[1] * width)

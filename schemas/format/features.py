@@ -14,6 +14,8 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.typed_json import Constraint, check, number, one_of
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
+# numbers: any value of the dtype. flags: 0 or 1. segments: 1..n in order, then 0 for padding.
+KINDS = ("numbers", "flags", "segments")
 MAX_VOCABULARY = 1 << 24  # ids; the largest published vocabulary has a million
 
 
@@ -31,12 +33,14 @@ class Feature:
       dtype: numpy's name of its dtype; values are stored little-endian.
       shape: shape in one row; () is a scalar, (-1,) has as many values as the document has tokens.
       meaning: a description in one sentence.
+      kind: one of KINDS; the encoding `bits` stores flags and segments in one bit a value.
     """
 
     name: str
     dtype: str
     shape: Tuple[int, ...]
     meaning: str
+    kind: str = "numbers"
 
     @property
     def size(self) -> int:
@@ -86,6 +90,7 @@ def _tokens(name: str, length: int, vocab_size: int, meaning: str) -> Tuple[Feat
             smallest_unsigned(length),
             (length,),
             "0 is padding, 1..n the segments in row order; positions restart at 0 in each",
+            "segments",
         ),
     )
 
@@ -104,7 +109,9 @@ def _mlm(sizes: RowSizes) -> Tuple[Feature, ...]:
     return features + (
         Feature("masked_positions", "uint16", slots, "where tokens were masked, ascending"),
         Feature("masked_ids", ids, slots, "what stood there before"),
-        Feature("masked_weights", "uint8", slots, "1 for a slot in use, 0 for an empty one"),
+        Feature(
+            "masked_weights", "uint8", slots, "1 for a slot in use, 0 for an empty one", "flags"
+        ),
     )
 
 
@@ -122,7 +129,7 @@ def _loss_weights(sizes: RowSizes) -> Tuple[Feature, ...]:
         loss = (loss_BxL * loss_weights[:, 1:]).sum() / loss_weights[:, 1:].sum()
     """
     meaning = "1 where predicting THIS token counts"
-    return (Feature("loss_weights", "uint8", (sizes.max_length,), meaning),)
+    return (Feature("loss_weights", "uint8", (sizes.max_length,), meaning, "flags"),)
 
 
 def _clm(sizes: RowSizes) -> Tuple[Feature, ...]:
@@ -142,7 +149,7 @@ def _qa(sizes: RowSizes) -> Tuple[Feature, ...]:
     features += (_example_id(), Feature("prompt_length", "uint16", (), meaning))
     if sizes.parameters.get("qa_form") == "prefix":
         meaning = "1 where attention is bidirectional: on the prompt"
-        features += (Feature("prefix_mask", "uint8", (sizes.max_length,), meaning),)
+        features += (Feature("prefix_mask", "uint8", (sizes.max_length,), meaning, "flags"),)
     return features
 
 

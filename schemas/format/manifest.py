@@ -27,7 +27,7 @@ from textmill.schemas.typed_json import (
     parse_json,
 )
 
-FORMAT_VERSION = 3  # of rows and metadata files
+FORMAT_VERSION = 3  # of MANIFEST.json
 MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # Files that may be as large as the documents; others are read at once, and have a limit.
@@ -42,13 +42,13 @@ FORGOTTEN = "forgotten.txt"  # digests of --forget, in a dataset or corpus
 HISTOGRAM = "histogram.parquet"  # the counts of words of a tokenizer
 
 
-def check_version(version: int) -> None:
-    """Raises DataError for a version of the format that this Textmill does not read."""
+def check_version(version: int, read: int = FORMAT_VERSION) -> None:
+    """Raises DataError for a version of a format that is not `read`, which this Textmill reads."""
     check(
-        version == FORMAT_VERSION,
+        version == read,
         "format_version",
         version,
-        f"this Textmill reads version {FORMAT_VERSION}; build the dataset again, or install the "
+        f"this Textmill reads version {read}; build the dataset again, or install the "
         "Textmill that wrote it",
     )
 

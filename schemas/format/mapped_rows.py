@@ -1,16 +1,15 @@
-"""Gathers rows of mapped files in any order: a piece of all rows with one numpy call.
+"""Gathers rows of mapped files in any order with one numpy call.
 
-    mapped = MappedRows([open_rows(path, codec.stride) for path in paths])
-    gathered = mapped.gather(files, rows)                 # row rows[i] of file files[i], for each i
-    codec.decode_pieces(gathered.piece)
+    mapped = MappedRows([open_rows(path, codec.stride) for path in paths], codec.stride)
+    codec.decode(mapped.gather(files, rows))              # row rows[i] of file files[i], for each i
 
 Files are mapped at addresses that lie apart. One array spans all of them, from the lowest address
 to the highest, so the rows of all files are elements of one array. Only bytes of rows are read.
 
-In TFRecord, a row is in one part. In ArrayRecord, block headers cut some rows, whose pieces are
-completed one by one.
+In TFRecord, a row is in one part. In ArrayRecord, block headers cut some rows, which are completed
+one by one.
 
-Legend: B rows, n bytes of a piece.
+Legend: B rows.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ def _address(mapped: np.ndarray) -> int:
 class MappedRows:
     """Rows of files of one format and one length."""
 
-    def __init__(self, readers: Sequence[RowReader | None]):
-        """Takes the files, None for each that is not open yet."""
+    def __init__(self, readers: Sequence[RowReader | None], stride: int):
+        """Takes the files, None for each that is not open yet, and the bytes of a row."""
+        self._stride = stride
         self._counts = np.array([len(reader) if reader else 0 for reader in readers], np.int64)
         self._is_open = np.array([reader is not None for reader in readers], bool)
         self._starts = np.zeros(len(readers), np.int64)  # of each file in `_memory`
@@ -63,15 +63,15 @@ class MappedRows:
         """Those of these files that are not open, ascending."""
         return np.unique(files[~self._is_open[files]]).tolist()
 
-    def gather(self, files: np.ndarray, rows: np.ndarray) -> GatheredRows:
-        """Row `rows[i]` of file `files[i]` for each i; int64 [B] both.
+    def gather(self, files: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Copies row `rows[i]` of file `files[i]` for each i, int64 [B] both: uint8 [B, stride].
 
         Raises:
           IndexError: a file does not have such a row, or is not open.
         """
         if ((rows < 0) | (rows >= self._counts[files])).any():
             raise IndexError("a file does not have such a row")
-        return GatheredRows(self._memory, self._starts[files], rows, self._offsets)
+        return _copy_rows(self._memory, self._starts[files], rows, self._offsets, self._stride)
 
 
 class MappedPieces:
@@ -82,50 +82,41 @@ class MappedPieces:
       starts: where in `memory` the file of each piece would begin, int64; may be below 0.
     """
 
-    def __init__(self, maps: Sequence[np.ndarray], begins: np.ndarray, offsets: RowOffsets):
-        """Takes at least one piece, and the offset in its file at which each begins."""
+    def __init__(
+        self, maps: Sequence[np.ndarray], begins: np.ndarray, offsets: RowOffsets, stride: int
+    ):
+        """Takes one or more pieces, where in its file each begins, and the bytes of a row."""
         memory = _Memory(maps)
-        self.memory, self._offsets = np.asarray(memory), offsets
+        self.memory, self._offsets, self._stride = np.asarray(memory), offsets, stride
         self.starts = np.array([_address(mapped) - memory.start for mapped in maps]) - begins
 
-    def gather(self, pieces: np.ndarray, rows: np.ndarray) -> GatheredRows:
-        """Row `rows[i]` of the file of piece `pieces[i]`, which holds it, for each i."""
-        return GatheredRows(self.memory, self.starts[pieces], rows, self._offsets)
+    def gather(self, pieces: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Copies row `rows[i]` of the file of piece `pieces[i]`, which holds it, for each i."""
+        return _copy_rows(self.memory, self.starts[pieces], rows, self._offsets, self._stride)
 
 
-class GatheredRows:
-    """Some rows, which are copied in pieces."""
-
-    def __init__(
-        self, memory: np.ndarray, starts: np.ndarray, rows: np.ndarray, offsets: RowOffsets
-    ):
-        """Takes for each row its number in its file, and where that begins in `memory`."""
-        self._memory, self._offsets = memory, offsets
-        stream = rows * offsets.width + offsets.first
-        block = stream // offsets.block
-        self._in_block = stream - block * offsets.block  # offset of the row without block headers
-        self._blocks = starts + block * (offsets.block + offsets.header) + offsets.header
-
-    def piece(self, start: int, stop: int) -> np.ndarray:
-        """Bytes `start` to `stop` of every row: uint8 [B, stop - start], a copy."""
-        length = stop - start
-        if not (length and len(self._blocks)):
-            return np.zeros((len(self._blocks), length), np.uint8)
-        _, _, in_block, header = self._offsets
-        begin = self._in_block + start
-        passed = begin // in_block  # block headers between the row's block and the piece
-        places = self._blocks + begin + passed * header
-        # An element at every byte; selecting one is a memcpy.
-        shape = (len(self._memory) - length + 1,)
-        windows = np.ndarray(shape, f"V{length}", self._memory, strides=(1,))
-        piece = windows[places].view(np.uint8).reshape(-1, length)
-        whole = (passed + 1) * in_block - begin  # bytes before the next block header
-        for row in np.flatnonzero(whole < length).tolist():
-            filled = int(whole[row])
-            source = int(places[row]) + filled
-            while filled < length:
-                source += header
-                part = self._memory[source : source + min(in_block, length - filled)]
-                piece[row, filled : filled + len(part)] = part
-                filled, source = filled + len(part), source + len(part)
-        return piece
+def _copy_rows(
+    memory: np.ndarray, starts: np.ndarray, rows: np.ndarray, offsets: RowOffsets, stride: int
+) -> np.ndarray:
+    """Rows whose numbers in their files and whose files' places in `memory` are given."""
+    if not (stride and len(rows)):
+        return np.zeros((len(rows), stride), np.uint8)
+    _, _, in_block, header = offsets
+    stream = rows * offsets.width + offsets.first
+    block = stream // in_block
+    begin = stream - block * in_block  # offset of the row in its block, without block headers
+    places = starts + block * (in_block + header) + header + begin
+    # An element at every byte; selecting one is a memcpy.
+    shape = (len(memory) - stride + 1,)
+    windows = np.ndarray(shape, f"V{stride}", memory, strides=(1,))
+    found = windows[places].view(np.uint8).reshape(-1, stride)
+    whole = in_block - begin  # bytes before the next block header
+    for row in np.flatnonzero(whole < stride).tolist():
+        filled = int(whole[row])
+        source = int(places[row]) + filled
+        while filled < stride:
+            source += header
+            part = memory[source : source + min(in_block, stride - filled)]
+            found[row, filled : filled + len(part)] = part
+            filled, source = filled + len(part), source + len(part)
+    return found

@@ -36,6 +36,7 @@ from textmill.schemas.typed_json import (
     text_like,
 )
 
+FORMAT_VERSION = 4  # of rows, and of the metadata files of a dataset
 METADATA_FILES = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
 MASK_UNITS = ("token", "word", "span")
@@ -91,7 +92,7 @@ class Schema:
       splits: name to share of the documents; the sum is 1, or all are 0 if each had its own input.
       shards: split to number of shards.
       seed: seed of all random choices.
-      encoding: bytes or int64_list.
+      encoding: one of ENCODINGS of `schemas.format.codec`.
       file_formats: array_record, tfrecord or both; for tokenized documents some of
         DOCUMENT_FORMATS.
       features: features of a row, sorted by name.
@@ -125,7 +126,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         """Rejects values that no trainer could use."""
-        check_version(self.format_version)
+        check_version(self.format_version, FORMAT_VERSION)
         check_constraints(vars(self), _CONSTRAINTS)
         check_parameters(
             self.task, self.parameters, vocab_size=self.vocab_size, special_ids=self.special_ids
@@ -182,10 +183,12 @@ class Schema:
         good = bool(formats) and list(self.file_formats) == formats
         yield "file_formats", good, "some of " + ", ".join(known)
         own, expected = (
-            [(f.name, f.dtype, f.shape) for f in features]
+            [(f.name, f.dtype, f.shape, f.kind) for f in features]
             for features in (self.features, self._task_features(self.max_masked))
         )
-        listed = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in expected)
+        listed = ", ".join(
+            f"{name} {dtype}{list(shape)} ({kind})" for name, dtype, shape, kind in expected
+        )
         yield "features", own == expected, f"those of the task are {listed}"
 
     def _task_features(self, max_masked: int) -> Tuple[Feature, ...]:
@@ -215,6 +218,11 @@ class Schema:
         They have no codec.
         """
         return any(-1 in feature.shape for feature in self.features)
+
+    @property
+    def is_for_tfds(self) -> bool:
+        """Whether TensorFlow Datasets can read the rows; it cannot read bits."""
+        return not self.holds_documents and self.encoding != "bits"
 
     def endings(self, file_format: str) -> Tuple[str, ...]:
         """The endings of a shard's files in a format: ("array_record",)."""

@@ -97,11 +97,11 @@ def _write(path: Path, rows: np.ndarray, compression: str) -> None:
 
 
 def _read_shuffled(path: Path, shape: tuple[int, ...]) -> None:
-    rows = MappedRows([open_rows(str(path), shape[1])])
+    rows = MappedRows([open_rows(str(path), shape[1])], shape[1])
     order = np.random.default_rng(0).permutation(shape[0])
     for start in range(0, len(order), BATCH):
         some = order[start : start + BATCH]
-        rows.gather(np.zeros_like(some), some).piece(0, shape[1])
+        rows.gather(np.zeros_like(some), some)
 
 
 def _sides(name: str, runs: Runs[_Figures], size: int) -> list[Side]:

@@ -65,19 +65,22 @@ def _side(tool: Tool, runs: Runs, rows: int) -> Side:
 
 
 def _make(options: Bench, scratch: Path) -> dict[str, str]:
-    made = {name: str(scratch / name) for name in ("set", "parquet", "arrow", "jsonl")}
+    made = {name: str(scratch / name) for name in ("set", "blobs", "parquet", "arrow", "jsonl")}
     text = scratch / "text.txt"
     write_corpus(text, options.megabytes)
-    build_shards.main(
-        [
-            f"--input={text}",
-            "--document=line",
-            f"--tokenizer={write_tokenizer(scratch / 'tokenizer.json')}",
-            f"--output={made['set']}",
-            "--file_format=both",
-            "--num_shards=train:4,validation:1",
-        ]
-    )
+    tokenizer = write_tokenizer(scratch / "tokenizer.json")
+    for name, encoding in (("set", "bits"), ("blobs", "bytes")):
+        build_shards.main(
+            [
+                f"--input={text}",
+                "--document=line",
+                f"--tokenizer={tokenizer}",
+                f"--output={made[name]}",
+                "--file_format=both",
+                "--num_shards=train:4,validation:1",
+                f"--encoding={encoding}",
+            ]
+        )
     for to in ("parquet", "arrow", "jsonl"):
         export.main([made["set"], f"--to={to}", f"--output={made[to]}"])
     return made

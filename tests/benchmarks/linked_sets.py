@@ -17,7 +17,13 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import read_dataset
-from textmill.schemas.format.manifest import MANIFEST, ROW_DOCUMENTS, Manifest, ManifestFile
+from textmill.schemas.format.manifest import (
+    FORMAT_VERSION,
+    MANIFEST,
+    ROW_DOCUMENTS,
+    Manifest,
+    ManifestFile,
+)
 from textmill.schemas.format.metadata import Schema, shard_name
 from textmill.schemas.format.row_documents import RowDocuments, encode_row_documents
 from textmill.schemas.format.statistics import Statistics
@@ -98,5 +104,5 @@ def _write(directory: Path, name: str, content: bytes) -> ManifestFile:
 
 def _write_manifest(directory: Path, schema: Schema, files: list[ManifestFile]) -> None:
     ordered = tuple(sorted(files, key=lambda file: file.path))
-    manifest = Manifest(schema.format_version, schema.fingerprint, ordered)
+    manifest = Manifest(FORMAT_VERSION, schema.fingerprint, ordered)
     (directory / MANIFEST).write_text(json.dumps(manifest.to_dict()))

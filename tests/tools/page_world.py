@@ -139,10 +139,9 @@ def build_world(texts: Sequence[str], run: Run) -> None:
     run(f"{train} --output=tokenizer")
     run(f"{train} --output=model --chat_template=chatml.jinja --special_tokens='{CHAT_TOKENS}'")
     shutil.copytree("tokenizer", "gpt2")
-    run(
-        f"{ROWS} --task=clm --max_length=128 --splits=train:0.9,validation:0.1 --file_format=both "
-        "--output=shards"
-    )
+    packed = f"{ROWS} --task=clm --max_length=128 --splits=train:0.9,validation:0.1"
+    run(f"{packed} --file_format=both --output=shards")
+    run(f"{packed} --file_format=both --encoding=bytes --output=shards-bytes")
     run(f"{ROWS} --task=mlm --max_length=64 --output=demo/shards")
     for name in ("books", "web"):
         shutil.copytree("shards", name)

@@ -27,7 +27,8 @@ class Tool:
       package: whose version counts.
       call: the public call, for people.
       read: (directory of the set or of the export, split) -> columns.
-      of: what the directory holds: "set", or "parquet", "arrow" or "jsonl" of an export.
+      of: what the directory holds: "set", or "blobs", a set of --encoding=bytes, or "parquet",
+        "arrow" or "jsonl", an export.
     """
 
     package: str
@@ -76,22 +77,35 @@ def tf_data_schema_json(directory: str, split: str) -> Columns:
 
     with open(f"{directory}/schema.json") as file:
         schema = json.load(file)
-    blobs = schema["encoding"] == "bytes"
-    spec = {
-        f["name"]: tf.io.FixedLenFeature(
-            [] if blobs else f["shape"], tf.string if blobs else tf.int64
-        )
-        for f in schema["features"]
-    }
+    if schema["encoding"] == "int64_list":
+        spec = {f["name"]: tf.io.FixedLenFeature(f["shape"], tf.int64) for f in schema["features"]}
+    else:
+        spec = {f["name"]: tf.io.FixedLenFeature([], tf.string) for f in schema["features"]}
+
+    def bits(blobs: Any) -> Any:
+        found = tf.cast(tf.io.decode_raw(blobs, tf.uint8), tf.int32)[:, :, None]
+        found = found // [1, 2, 4, 8, 16, 32, 64, 128] % 2
+        return tf.reshape(found, [tf.shape(found)[0], -1])
+
+    def values(blobs: Any, f: dict[str, Any]) -> Any:
+        kind = f["kind"] if schema["encoding"] == "bits" else "numbers"
+        dtype = f["dtype"].replace("uint32", "int32")  # decode_raw has none; ids are below 2**31
+        if kind == "numbers":
+            return tf.io.decode_raw(blobs, dtype)
+        if kind == "flags":
+            return bits(blobs)[:, : f["shape"][0]]
+        head = np.dtype(dtype).itemsize
+        segments = tf.io.decode_raw(tf.strings.substr(blobs, 0, head), dtype)
+        begun = tf.cumsum(bits(tf.strings.substr(blobs, head, 1 << 20))[:, : f["shape"][0]], axis=1)
+        return tf.where(begun <= tf.cast(segments, tf.int32), begun, 0)
 
     def parse(records: Any) -> dict[str, Any]:
         batch = tf.io.parse_example(records, spec)
-        if blobs:  # little-endian; TensorFlow decodes no uint32, and ids are below 2**31
-            dtypes = {f["name"]: f["dtype"].replace("uint32", "int32") for f in schema["features"]}
-            for f in schema["features"]:
-                values = tf.io.decode_raw(batch[f["name"]], dtypes[f["name"]])
-                batch[f["name"]] = tf.reshape(values, [-1, *f["shape"]])
-        return batch
+        if schema["encoding"] == "int64_list":
+            return batch
+        shapes = {f["name"]: [-1, *f["shape"]] for f in schema["features"]}
+        found = {f["name"]: values(batch[f["name"]], f) for f in schema["features"]}
+        return {name: tf.reshape(column, shapes[name]) for name, column in found.items()}
 
     files = tf.data.TFRecordDataset(sorted(glob(f"{directory}/{split}-*.tfrecord")))
     return _joined(files.batch(BATCH).map(parse).as_numpy_iterator())
@@ -194,12 +208,13 @@ def json_lines(directory: str, split: str) -> Columns:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
+_TFDS = "tensorflow-datasets"
 TOOLS = (
     Tool("numpy", "ShardSet(DIR).sequential_batches(split)", numpy_batches),
-    Tool("tensorflow-datasets", "builder_from_directory(DIR).as_data_source", tfds_data_source),
-    Tool("tensorflow-datasets", "builder_from_directory(DIR).as_dataset", tfds_dataset),
-    Tool("tensorflow", "TFRecordDataset, spec of features.json", tf_data_features_json),
-    Tool("tensorflow", "TFRecordDataset, spec of schema.json", tf_data_schema_json),
+    Tool(_TFDS, "builder_from_directory(DIR).as_data_source", tfds_data_source, "blobs"),
+    Tool(_TFDS, "builder_from_directory(DIR).as_dataset", tfds_dataset, "blobs"),
+    Tool("tensorflow", "TFRecordDataset, features.json", tf_data_features_json, "blobs"),
+    Tool("tensorflow", "TFRecordDataset, schema.json", tf_data_schema_json),
     Tool("grain", "ArrayRecordDataSource, ShardSet.decode", grain_array_record),
     Tool("grain", "DataLoader(worker_count=2)", grain_workers),
     Tool("grain", "MapDataset.source(ShardSet.split)", grain_rows),

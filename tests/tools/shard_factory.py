@@ -13,8 +13,9 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.features import is_training, max_masked_slots, task_features, unmask
-from textmill.schemas.format.manifest import FORMAT_VERSION, ROW_DOCUMENTS, Manifest, ManifestFile
-from textmill.schemas.format.metadata import Inputs, Schema, shard_name
+from textmill.schemas.format.manifest import FORMAT_VERSION as MANIFEST_VERSION
+from textmill.schemas.format.manifest import ROW_DOCUMENTS, Manifest, ManifestFile
+from textmill.schemas.format.metadata import FORMAT_VERSION, Inputs, Schema, shard_name
 from textmill.schemas.format.pieces import sum_pieces
 from textmill.schemas.format.records import FORMATS, frame
 from textmill.schemas.format.row_documents import encode_row_documents
@@ -45,7 +46,7 @@ def mlm_schema(**changes) -> Schema:
         splits={"train": 0.9, "validation": 0.1},
         shards={"train": 2, "validation": 1},
         seed=0,
-        encoding="bytes",
+        encoding="bits",
         file_formats=("tfrecord",),
         code_version="0",
     )
@@ -275,7 +276,7 @@ def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
         if name.endswith(FORMATS) and not schema.holds_documents:
             pieces = sum_pieces(str(directory / name), schema.codec().stride, rows)
         listed.append(ManifestFile(name, len(content), sha256, split, rows, pieces))
-    manifest = Manifest(schema.format_version, schema.fingerprint, tuple(listed))
+    manifest = Manifest(MANIFEST_VERSION, schema.fingerprint, tuple(listed))
     text = json.dumps(manifest.to_dict(), sort_keys=True, indent=2)
     (directory / "MANIFEST.json").write_text(text)
 

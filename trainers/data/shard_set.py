@@ -207,14 +207,13 @@ class ShardSet(BatchReader):
             # lock.
             self._open_nothing()
         if self._is_streamed and len(row_indices):
-            gathered = self._stream(split).gather(row_indices)
-            return self._codec.decode_pieces(gathered.piece)
+            return self._codec.decode(self._stream(split).gather(row_indices))
         shard_of = np.searchsorted(ends, row_indices, side="right")
         self._bring(split, shard_of)
         first = np.append(0, ends)[shard_of]
         with self._lock:
             mapped = self._open(split, shard_of)
-            return self._codec.decode_pieces(mapped.gather(shard_of, row_indices - first).piece)
+            return self._codec.decode(mapped.gather(shard_of, row_indices - first))
 
     def documents_of(self, split: str, row_indices: Sequence[int]) -> list[RowDocument]:
         """See `BatchReader.documents_of`."""
@@ -330,13 +329,14 @@ class ShardSet(BatchReader):
     def _open(self, split: str, shards: np.ndarray) -> MappedRows:
         """The shards of a split, these of them open."""
         readers = self._readers.setdefault(split, [None] * len(self._paths[split]))
-        mapped = self._mapped.setdefault(split, MappedRows(readers))
-        closed = mapped.closed(shards)
+        if split not in self._mapped:
+            self._mapped[split] = MappedRows(readers, self._codec.stride)
+        closed = self._mapped[split].closed(shards)
         if closed:
             for shard in closed:
                 readers[shard] = self._open_shard(self._splits[split][shard])
-            mapped = self._mapped[split] = MappedRows(readers)
-        return mapped
+            self._mapped[split] = MappedRows(readers, self._codec.stride)
+        return self._mapped[split]
 
     def _open_shard(self, file: ManifestFile) -> RowReader:
         path = self.locate(file.path)

@@ -17,7 +17,7 @@ import numpy as np
 from textmill.schemas.files.piece_files import PieceFiles
 from textmill.schemas.files.set_files import CachedFiles, FilePart
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.mapped_rows import GatheredRows, MappedPieces
+from textmill.schemas.format.mapped_rows import MappedPieces
 from textmill.schemas.format.pieces import piece_ends
 from textmill.schemas.format.records import row_offsets
 from textmill.trainers.data.window_order import WindowOrder
@@ -47,7 +47,8 @@ class StreamedRows:
           stride: bytes of a row.
           order: the order of the split, whose pieces are those of the shards.
         """
-        self._shards, self._order, self._offsets = shards, order, row_offsets(file_format, stride)
+        self._shards, self._order = shards, order
+        self._stride, self._offsets = stride, row_offsets(file_format, stride)
         ends = [piece_ends(file_format, stride, shard.rows or 0) for shard in shards]
         begins = [np.append(0, own)[: len(own)] for own in ends]
         self._end_P = np.concatenate(ends) if ends else np.zeros(0, np.int64)
@@ -95,8 +96,10 @@ class StreamedRows:
             self._expected = [*dict.fromkeys(expected)]
             self._files.prefetch(self._expected)
 
-    def gather(self, rows: np.ndarray) -> GatheredRows:
-        """Rows by their index in the split, int64 [B], at least one; fetches what is missing.
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """Copies rows by their index in the split, int64 [B], at least one: uint8 [B, stride].
+
+        Missing pieces are fetched first.
 
         Raises:
           DataError: as `PieceFiles.open`.
@@ -118,6 +121,7 @@ class StreamedRows:
             if missing or self._mapped is None:
                 self._sorted = np.array(sorted(self._open), np.int64)
                 maps = [self._open[piece] for piece in self._sorted.tolist()]
-                self._mapped = MappedPieces(maps, self._begin_P[self._sorted], self._offsets)
+                begins = self._begin_P[self._sorted]
+                self._mapped = MappedPieces(maps, begins, self._offsets, self._stride)
             own_rows = rows - self._first_row[self._order.shard_P[piece_B]]
             return self._mapped.gather(np.searchsorted(self._sorted, piece_B), own_rows)

@@ -22,22 +22,27 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def made(corpus, tokenizer_path, tmp_path_factory):
-    """Directories: a set that build_shards wrote in both formats, and its exports by format."""
+    """Directories: a set that build_shards wrote in both formats, and its exports by format.
+
+    `blobs` has the rows of the set in the encoding `bytes`.
+    """
     directory = tmp_path_factory.mktemp("readers")
-    build_shards(
-        [
-            f"--input={corpus}",
-            f"--tokenizer={tokenizer_path}",
-            f"--output={directory / 'set'}",
-            "--num_shards=train:3,validation:1",
-            "--splits=train:0.9,validation:0.1",
-            "--file_format=both",
-            "--max_length=64",
-        ]
-    )
+    for name, encoding in (("set", "bits"), ("blobs", "bytes")):
+        build_shards(
+            [
+                f"--input={corpus}",
+                f"--tokenizer={tokenizer_path}",
+                f"--output={directory / name}",
+                "--num_shards=train:3,validation:1",
+                "--splits=train:0.9,validation:0.1",
+                "--file_format=both",
+                "--max_length=64",
+                f"--encoding={encoding}",
+            ]
+        )
     for to in ("parquet", "arrow", "jsonl"):
         export.main([str(directory / "set"), f"--to={to}", f"--output={directory / to}"])
-    return {name: directory / name for name in ("set", "parquet", "arrow", "jsonl")}
+    return {name: directory / name for name in ("set", "blobs", "parquet", "arrow", "jsonl")}
 
 
 @pytest.fixture(autouse=True)
@@ -128,11 +133,11 @@ def test_tfds_writes_the_same_files(tmp_path, encoding):
 
 
 def test_dataset_info_worked_by_hand(tmp_path):
-    directory = write_tfds_set(tmp_path / "set", file_formats=("tfrecord",))
+    directory = write_tfds_set(tmp_path / "set", file_formats=("tfrecord",), encoding="bytes")
     values = json.loads((directory / "dataset_info.json").read_text())
-    stride = mlm_schema().codec().stride
+    stride = mlm_schema(encoding="bytes").codec().stride
     assert values["fileFormat"] == "tfrecord"
-    assert (values["name"], values["version"]) == ("textmill_mlm", "3.0.0")
+    assert (values["name"], values["version"]) == ("textmill_mlm", "4.0.0")
     fields = ("name", "shardLengths", "numBytes", "filepathTemplate")
     template = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
     assert [tuple(split[field] for field in fields) for split in values["splits"]] == [

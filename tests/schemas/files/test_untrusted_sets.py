@@ -27,7 +27,8 @@ SHARD = "train-00000-of-00002.array_record"
 
 @pytest.fixture
 def directory(tmp_path) -> Path:
-    write_mlm_set(tmp_path / "set", file_formats=("array_record", "tfrecord"))
+    formats = ("array_record", "tfrecord")
+    write_mlm_set(tmp_path / "set", file_formats=formats, encoding="bytes")
     return tmp_path / "set"
 
 

@@ -8,9 +8,15 @@ import pytest
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import chat_schema, clm_schema
 from tests.tools.shard_factory import mlm_schema
-from textmill.schemas.format.agreement import DUE, disagreements
+from textmill.schemas.format.agreement import DUE, FOR_TFDS, disagreements
 from textmill.schemas.format.features import task_features
-from textmill.schemas.format.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
+from textmill.schemas.format.manifest import (
+    EVALUATION,
+    FORMAT_VERSION,
+    REJECTS,
+    Manifest,
+    ManifestFile,
+)
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import framed_bytes, largest_file
 from textmill.schemas.format.statistics import ShardStatistics, Statistics
@@ -66,7 +72,7 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
     of_rows = [(path.split(".")[0], values) for path, values in listed.items()]
     other = {"bytes": MOST_DOCUMENTS, "pieces": None}
     listed |= {f"{name}.documents": {**values, **other} for name, values in of_rows}
-    due = set(DUE) - ({"dataset_info.json", "features.json"} if schema.holds_documents else set())
+    due = set(DUE) - (set() if schema.is_for_tfds else set(FOR_TFDS))
     listed |= {name: dict(bytes=1) for name in due}
     listed["tokenizer.json"]["sha256"] = schema.tokenizer_sha256
     listed["token_counts.npy"]["bytes"] = 128 + 8 * 50
@@ -79,7 +85,7 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
         ManifestFile(**{"path": path, "bytes": 1, "sha256": "0" * 64, **values})
         for path, values in sorted(listed.items())
     ]
-    manifest = Manifest(schema.format_version, schema.fingerprint, tuple(entries))
+    manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(entries))
     found = disagreements(schema, Statistics(2 * len(names), shards=shards), manifest)
     return [line for line in found if " != " not in line]
 

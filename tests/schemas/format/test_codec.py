@@ -11,12 +11,12 @@ from textmill.schemas.format.codec import ENCODINGS, RowCodec
 from textmill.schemas.format.features import Feature, positions_from_segments, task_features
 
 
-def _feature(name: str, dtype: str, *shape: int) -> Feature:
-    return Feature(name, dtype, shape, "for a test")
+def _feature(name: str, dtype: str, *shape: int, kind: str = "numbers") -> Feature:
+    return Feature(name, dtype, shape, "for a test", kind)
 
 
 def test_bytes_of_a_row_worked_by_hand():
-    codec = RowCodec([_feature("a", "uint16", 2), _feature("b", "uint8")])
+    codec = RowCodec([_feature("a", "uint16", 2), _feature("b", "uint8")], "bytes")
     rows = codec.encode({"a": np.array([[1, 0x0203]]), "b": np.array([7])})
     a = b"\x0a\x01a" + b"\x12\x08" + b"\x0a\x06" + b"\x0a\x04" + b"\x01\x00\x03\x02"
     b = b"\x0a\x01b" + b"\x12\x05" + b"\x0a\x03" + b"\x0a\x01" + b"\x07"
@@ -33,6 +33,77 @@ def test_int64_list_of_a_row_worked_by_hand():
     a = b"\x0a\x01a" + b"\x12\x0a" + b"\x1a\x08" + b"\x0a\x06" + values
     features = b"\x0a\x0f" + a
     assert rows.tobytes() == b"\x0a" + bytes([len(features)]) + features
+
+
+def test_bits_of_a_row_worked_by_hand():
+    features = [
+        _feature("flags", "uint8", 9, kind="flags"),
+        _feature("ids", "uint16", 1),
+        _feature("segments", "uint16", 9, kind="segments"),
+    ]
+    codec = RowCodec(features, "bits")
+    rows = codec.encode(
+        {
+            "flags": np.array([[1, 0, 1, 1, 0, 0, 0, 0, 1]]),
+            "ids": np.array([[0x0102]]),
+            "segments": np.array([[1, 1, 1, 2, 3, 3, 3, 0, 0]]),
+        }
+    )
+    flags = b"\x0a\x05flags" + b"\x12\x06" + b"\x0a\x04" + b"\x0a\x02" + bytes([0b1101, 0b1])
+    ids = b"\x0a\x03ids" + b"\x12\x06" + b"\x0a\x04" + b"\x0a\x02" + b"\x02\x01"
+    # Three segments, which begin at 0, 3 and 4; the padding begins at 7.
+    values = b"\x03\x00" + bytes([0b10011001, 0b0])
+    segments = b"\x0a\x08segments" + b"\x12\x08" + b"\x0a\x06" + b"\x0a\x04" + values
+    features = b"\x0a\x0f" + flags + b"\x0a\x0d" + ids + b"\x0a\x14" + segments
+    assert rows.tobytes() == b"\x0a" + bytes([len(features)]) + features
+
+
+@st.composite
+def _segments(draw: st.DrawFn, size: int) -> list[int]:
+    """Segments 1 to n in order, of any lengths, then padding."""
+    padding = draw(st.integers(0, size))
+    begins = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    numbers = [1 + sum(begins[1 : place + 1]) for place in range(size - padding)]
+    return numbers + [0] * padding
+
+
+@given(st.data(), st.integers(1, 40), st.sampled_from(["uint8", "uint16", "uint32"]))
+def test_segments_and_flags_come_back_from_their_bits(data, size, dtype):
+    rows = data.draw(st.lists(_segments(size), max_size=4), "rows")
+    segments = np.array(rows, dtype).reshape(-1, size)
+    flags = data.draw(hnp.arrays(dtype, segments.shape, elements=st.integers(0, 1)), "flags")
+    features = [_feature(name, dtype, size, kind=name) for name in ("flags", "segments")]
+    codec = RowCodec(features)
+    stored = codec.encode({"flags": flags, "segments": segments})
+    heads = len(codec.encode({"flags": flags[:0], "segments": segments[:0]}).shape)
+    assert heads == 2 and stored.shape == (len(rows), codec.stride)
+    decoded = codec.decode(stored)
+    for name, expected in (("flags", flags), ("segments", segments)):
+        assert decoded[name].dtype == dtype and decoded[name].flags.c_contiguous
+        np.testing.assert_array_equal(decoded[name], expected)
+        decoded[name][...] = 0  # columns may be written to
+
+
+@pytest.mark.parametrize(
+    "row", [[2, 2, 2], [1, 3, 3], [1, 2, 1], [0, 1, 1], [1, 0, 1], [1, 0, 2], [0, 0, 1]]
+)
+def test_rows_that_bits_cannot_hold_are_refused(row):
+    segments = RowCodec([_feature("s", "uint8", 3, kind="segments")])
+    with pytest.raises(ValueError, match="s has . at token . of row 1: the segments"):
+        segments.encode({"s": np.array([[1, 2, 0], row])})
+    flags = RowCodec([_feature("f", "uint8", 3, kind="flags")])
+    if max(row) > 1:
+        with pytest.raises(ValueError, match="f has .*, but its values are 0 and 1"):
+            flags.encode({"f": np.array([row])})
+
+
+@pytest.mark.parametrize(("number", "bits"), [(3, 0b011), (0, 0b011), (1, 0b110), (1, 0b111)])
+def test_segments_that_no_encoder_wrote_are_refused(number, bits):
+    codec = RowCodec([_feature("s", "uint8", 3, kind="segments")])
+    rows = codec.encode({"s": np.array([[1, 2, 2], [1, 2, 0]])})
+    rows[1, -2:] = number, bits
+    with pytest.raises(DataError, match="row 8 .*: the number of segments in s is wrong"):
+        codec.decode(rows, first_row=7)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -84,7 +155,7 @@ def test_a_column_that_its_feature_does_not_hold_is_refused(values, message):
     codec = RowCodec([_feature("input_ids", "uint16", 2)])
     with pytest.raises(ValueError, match=f"input_ids {message}"):
         codec.encode({"input_ids": np.array(values)})
-    with pytest.raises(ValueError, match="encoding 'json': one of bytes, int64_list"):
+    with pytest.raises(ValueError, match="encoding 'json': one of bits, bytes, int64_list"):
         RowCodec([_feature("a", "uint8")], "json")
 
 
@@ -96,7 +167,7 @@ def test_a_change_of_any_constant_byte_is_refused(encoding):
     rows = codec.encode(columns)
     # A value's byte may change unseen (the CRC is there for that): as worked by hand above, the
     # values of a and b are the ends of a's and of b's entries; c has none.
-    holes = [*range(13, 17), 28] if encoding == "bytes" else [*range(13, 19), 30, 31]
+    holes = [*range(13, 19), 30, 31] if encoding == "int64_list" else [*range(13, 17), 28]
     assert rows[0, holes].any() and codec.stride > holes[-1] + 1
     for place in set(range(codec.stride)) - {*holes}:
         changed = rows.copy()
@@ -128,15 +199,19 @@ def test_tensorflow_and_protobuf_read_rows(encoding, vocab_size):
     columns = {}
     for feature in features:  # the whole range of each dtype, both ends among them
         top, shape = np.iinfo(feature.dtype).max, (6, *feature.shape)
+        if encoding == "bits" and feature.kind != "numbers":
+            top = 1
         values = np.random.default_rng(0).integers(0, top, shape, feature.dtype, endpoint=True)
         values[0], values[1] = 0, top
+        if encoding == "bits" and feature.kind == "segments":
+            values[2:] = np.cumsum(values[2:], axis=1) + 1 - values[2:, :1]
         columns[feature.name] = values
     rows = codec.encode(columns)
     if encoding == "int64_list":
         columns["positions"] = positions_from_segments(columns["segment_ids"])
     fixed = {
         f.name: tf.io.FixedLenFeature([], tf.string)
-        if encoding == "bytes"
+        if encoding != "int64_list"
         else tf.io.FixedLenFeature(f.shape, tf.int64)
         for f in codec.features
     }
@@ -147,11 +222,26 @@ def test_tensorflow_and_protobuf_read_rows(encoding, vocab_size):
         for feature in codec.features:
             expected = columns[feature.name][index]
             values = example.features.feature[feature.name]
-            if encoding == "bytes":
+            if encoding != "int64_list":
                 (blob,) = values.bytes_list.value
+                assert blob == parsed[feature.name].numpy()
+                if encoding == "bits" and feature.kind != "numbers":
+                    assert _of_bits(blob, feature) == expected.tolist()
+                    continue
                 little_endian = np.dtype(feature.dtype).newbyteorder("<")
                 assert blob == expected.astype(little_endian).tobytes()
-                assert blob == parsed[feature.name].numpy()
             else:
                 assert list(values.int64_list.value) == expected.tolist()
                 np.testing.assert_array_equal(parsed[feature.name].numpy(), expected)
+
+
+def _of_bits(blob: bytes, feature: Feature) -> list[int]:
+    """The values of a feature of flags or segments, bit by bit."""
+    head = np.dtype(feature.dtype).itemsize if feature.kind == "segments" else 0
+    bits = int.from_bytes(blob[head:], "little")
+    values = [bits >> place & 1 for place in range(feature.size)]
+    if feature.kind == "flags":
+        return values
+    numbers = [sum(values[: place + 1]) for place in range(feature.size)]
+    segments = int.from_bytes(blob[:head], "little")
+    return [number if number <= segments else 0 for number in numbers]

@@ -1,4 +1,4 @@
-"""Pieces of rows in any order, of files of both formats and of many files at once."""
+"""Rows in any order, of files of both formats and of many files at once."""
 
 from pathlib import Path
 
@@ -41,16 +41,13 @@ def _open(path: Path, rows: np.ndarray) -> RowReader:
         (4, 200_000),
     ],
 )
-def test_pieces_are_those_of_the_rows(tmp_path, file_format, count, stride):
+def test_rows_are_those_of_the_file(tmp_path, file_format, count, stride):
     rows = _rows(count, stride)
-    mapped = MappedRows([_open(tmp_path / f"rows.{file_format}", rows)])
+    mapped = MappedRows([_open(tmp_path / f"rows.{file_format}", rows)], stride)
     order = np.random.default_rng(1).permutation(count)
     gathered = mapped.gather(np.zeros_like(order), order)
-    for start in {0, stride // 3, stride - 1, stride}:
-        for stop in {start, min(start + 1, stride), (start + stride) // 2, stride}:
-            piece = gathered.piece(start, stop)
-            np.testing.assert_array_equal(piece, rows[order, start:stop], strict=True)
-            assert piece.flags.c_contiguous and piece.flags.writeable
+    np.testing.assert_array_equal(gathered, rows[order], strict=True)
+    assert gathered.flags.c_contiguous and gathered.flags.writeable
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -62,17 +59,16 @@ def test_rows_of_many_files_that_are_opened_by_and_by(tmp_path, file_format):
     numbers = np.concatenate([np.arange(count) for count in counts])
     order = np.random.default_rng(2).permutation(len(files))
     files, numbers = files[order], numbers[order]
-    mapped = MappedRows([None] * 5)
+    mapped = MappedRows([None] * 5, 90)
     assert mapped.closed(files) == [0, 2, 3, 4]
-    mapped = MappedRows([None, *readers[1:4], None])
+    mapped = MappedRows([None, *readers[1:4], None], 90)
     assert mapped.closed(files) == [0, 4] and mapped.closed(files[:0]) == []
     for file, row in ((0, 0), (1, 0), (2, 500), (2, -1), (4, 0)):
         with pytest.raises(IndexError, match="a file does not have such a row"):
             mapped.gather(np.array([3, file]), np.array([0, row]))
-    mapped = MappedRows(readers)
+    mapped = MappedRows(readers, 90)
     for reader in readers:
         reader.close()  # `mapped` still has what it was given
-    piece = mapped.gather(files, numbers).piece(5, 88)
-    np.testing.assert_array_equal(piece, np.concatenate(rows)[order, 5:88])
-    for nothing in (mapped, MappedRows([None])):
-        assert nothing.gather(files[:0], files[:0]).piece(3, 40).shape == (0, 37)
+    np.testing.assert_array_equal(mapped.gather(files, numbers), np.concatenate(rows)[order])
+    for nothing in (mapped, MappedRows([None], 90)):
+        assert nothing.gather(files[:0], files[:0]).shape == (0, 90)

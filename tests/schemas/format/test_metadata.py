@@ -284,8 +284,8 @@ def _break(values: dict, path: str, value) -> dict:
 SHARD = "shards.train-00000-of-00002"
 # File, place in it, value, and what the message contains.
 WRONG = [
-    ("schema.json", "format_version", 1, "format_version is 1: this Textmill reads version 3"),
-    ("schema.json", "format_version", 4, "version 3; build the dataset again, or install"),
+    ("schema.json", "format_version", 3, "format_version is 3: this Textmill reads version 4"),
+    ("schema.json", "format_version", 5, "version 4; build the dataset again, or install"),
     ("schema.json", "max_length", 0, "max_length is 0: a number from 1 to 65535"),
     ("schema.json", "max_length", 65_536, "max_length is 65536: a number from 1 to 65535"),
     ("schema.json", "max_length", "16", "max_length is '16', not of type int"),
@@ -307,7 +307,7 @@ WRONG = [
     ("schema.json", "shards", {"train": 1 << 31, "validation": 1}, "shards is .*, up to 99999"),
     ("schema.json", "shards", {"train": 2, "validation": 0}, "shards is .*: a positive number for"),
     ("schema.json", "shards.train", 2.5, r"shards\.train is 2\.5, not of type int"),
-    ("schema.json", "encoding", "zlib", "encoding is 'zlib': one of bytes, int64_list"),
+    ("schema.json", "encoding", "zlib", "encoding is 'zlib': one of bits, bytes, int64_list"),
     ("schema.json", "file_formats", ["tfrecord", "tfrecord"], "file_formats is .*: some of array"),
     ("schema.json", "file_formats", [], "file_formats is .*: some of array_record, tfrecord"),
     ("schema.json", "features.0.dtype", "float32", "features is .*: those of the task are input"),
@@ -405,7 +405,9 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
 def test_json_schemas_know_the_same_values_as_the_code():
     properties = _json_schema("schema.json")["properties"]
     histogram = _json_schema("stats.json")["$defs"]["counts"]["properties"]["length_histogram"]
-    assert properties["format_version"]["const"] == FORMAT_VERSION
+    assert properties["format_version"]["const"] == metadata.FORMAT_VERSION
+    kinds = properties["features"]["items"]["properties"]["kind"]["enum"]
+    assert tuple(kinds) == features.KINDS
     assert all(re.search(properties["task"]["pattern"], task) for task in features.TASKS)
     assert tuple(properties["packing"]["enum"]) == metadata.PACKINGS
     assert tuple(properties["mask_unit"]["enum"]) == metadata.MASK_UNITS

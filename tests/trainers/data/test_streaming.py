@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:aiobotocore"),
 ]
-ROWS, PIECES, PIECE_BYTES, WINDOW = 6000, 500, 2200, 8
+ROWS, PIECES, PIECE_BYTES, WINDOW = 6000, 500, 1990, 8
 SIZES = f"""
 from textmill.schemas.format import pieces
 from textmill.trainers.data import batches, shard_set
@@ -265,7 +265,7 @@ def test_damage_in_the_cache_is_fetched_again(gs_url, gs_store, directory, cache
 
 def test_a_cache_that_is_too_small_is_refused(gs_url, gs_store, cache):
     with pytest.raises(
-        DataError, match=r"set needs 0.05.. MB of the cache .* limit is 0.04 MB: raise --cache_g"
+        DataError, match=r"set needs 0.0498 MB of the cache .* limit is 0.04 MB: raise --cache_g"
     ):
         ShardSet(gs_url, cache_dir=str(cache), cache_gigabytes=4e-5)
     assert fetched(gs_store) == 0
