@@ -112,3 +112,12 @@ print(numba.njit(lambda a: a @ a)(np.eye(2) * 3).tolist())
 """
     done = run_python("-c", code)
     assert done.stdout.strip() == "[[9.0, 0.0], [0.0, 9.0]]", done.stderr
+
+
+@pytest.mark.parametrize("program", ["sys.argv = ['-m']; import pipelines", "import textmill"])
+def test_threads_of_numpy_rest_in_commands_alone(program, monkeypatch):
+    """What `python -m` imports first, and a user's program, whose threads may have to be quick."""
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    shown = "print(os.environ.get('OPENBLAS_THREAD_TIMEOUT'), 'numpy' in sys.modules)"
+    done = run_python("-c", f"import os, sys; {program}; {shown}", check=True)
+    assert done.stdout.split() == ["4" if "-m" in program else "None", "False"]

@@ -27,8 +27,9 @@ def share_modules(package: str) -> None:
         sys.modules[package] = importlib.import_module(f"textmill.{package}")
     # While Python looks for the module of `-m`; other programs and notebooks keep their traceback.
     if sys.argv[:1] == ["-m"]:
-        from textmill.schemas.commands.entry import report_missing_packages
+        from textmill.schemas.commands.entry import report_missing_packages, rest_idle_threads
 
+        rest_idle_threads()
         report_missing_packages()
 
 

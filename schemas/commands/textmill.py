@@ -10,7 +10,7 @@ import os
 import sys
 from importlib import import_module
 
-from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.commands.entry import rest_idle_threads, run_entry
 from textmill.schemas.commands.help import docs_line
 from textmill.schemas.commands.terminal import name_of, say
 from textmill.schemas.errors import UsageError
@@ -60,6 +60,7 @@ _ALSO = {"inspect": "inspect-shards"}
 
 def main() -> None:
     """Runs the command that sys.argv names, and leaves with its exit code."""
+    rest_idle_threads()
     run_entry(_dispatch)
 
 
