@@ -25,7 +25,7 @@ from typing import Sequence
 import numpy as np
 
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.features import Feature, positions_from_segments
+from textmill.schemas.format.features import KINDS, Feature, positions_from_segments
 from textmill.schemas.format.records import varint
 
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
@@ -42,7 +42,7 @@ class _Invalid(Exception):
 class _Numbers:
     """Values of the feature's dtype, little-endian."""
 
-    kind = _BYTES_LIST
+    field = _BYTES_LIST
 
     def __init__(self, feature: Feature):
         self.feature, self.bytes = feature, feature.bytes
@@ -60,7 +60,7 @@ class _Numbers:
 class _Flags:
     """Values of 0 and 1, one bit each."""
 
-    kind = _BYTES_LIST
+    field = _BYTES_LIST
 
     def __init__(self, feature: Feature):
         self.feature, self.bytes = feature, -(-feature.size // 8)
@@ -84,7 +84,7 @@ class _Segments:
     segments: [1, 1, 2, 0] is 2 and 1, 0, 1, 1.
     """
 
-    kind = _BYTES_LIST
+    field = _BYTES_LIST
 
     def __init__(self, feature: Feature):
         self.feature = feature
@@ -150,7 +150,7 @@ def _number(runs_B: np.ndarray, segments_B: np.ndarray) -> np.ndarray:
 class _Varints:
     """Varints of one width."""
 
-    kind = _INT64_LIST
+    field = _INT64_LIST
 
     def __init__(self, feature: Feature):
         self.feature = feature
@@ -186,8 +186,8 @@ class _Varints:
 # Encoding -> kind of a feature -> how its values are stored.
 _FORMS = {
     "bits": {"numbers": _Numbers, "flags": _Flags, "segments": _Segments},
-    "bytes": dict.fromkeys(("numbers", "flags", "segments"), _Numbers),
-    "int64_list": dict.fromkeys(("numbers", "flags", "segments"), _Varints),
+    "bytes": dict.fromkeys(KINDS, _Numbers),
+    "int64_list": dict.fromkeys(KINDS, _Varints),
 }
 ENCODINGS = tuple(_FORMS)
 
@@ -245,7 +245,7 @@ class RowCodec:
         """The constant head of one map entry, before its values."""
         name = form.feature.name.encode()
         values = _field(1, form.bytes)
-        value = _field(form.kind, len(values) + form.bytes) + values
+        value = _field(form.field, len(values) + form.bytes) + values
         key = _field(1, len(name)) + name
         entry = key + _field(2, len(value) + form.bytes) + value
         return _field(1, len(entry) + form.bytes) + entry

@@ -4,7 +4,7 @@
     --damage=fields   every field of every metadata file: each kind of change of each field once,
                       before any comes again
 
-`set_damage` has the ways and the levels. The datasets are of seven tasks, in both encodings and
+`set_damage` has the ways and the levels. The datasets are of seven tasks, in all encodings and
 both formats, and tokenized documents in each format and in all of them. ShardSet, `verify`,
 `inspect_shards`, `export` and the start of the trainers read each damaged dataset, each in a
 process of its own with limits on time and memory. A finding is a traceback, a hang, a process that
@@ -56,6 +56,7 @@ from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import read_dataset
+from textmill.schemas.format.codec import ENCODINGS
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 from textmill.trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
@@ -341,8 +342,8 @@ def build_here(only: str) -> None:
 
 def _flags_of_sets() -> Iterator[tuple[str, list[str]]]:
     for number, (task, flags) in enumerate(TASKS.items()):
-        for encoding in ("bytes", "int64_list"):
-            formats = ("array_record", "tfrecord", "both")[(number + (encoding == "bytes")) % 3]
+        for place, encoding in enumerate(ENCODINGS):
+            formats = ("array_record", "tfrecord", "both")[(number + place) % 3]
             more = [f"--file_format={formats}", f"--encoding={encoding}"]
             yield f"{task}-{encoding}-{formats}", [*flags, *more]
     for formats in (*DOCUMENT_FORMATS, ",".join(DOCUMENT_FORMATS)):

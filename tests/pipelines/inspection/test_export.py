@@ -94,12 +94,12 @@ def texts_of(columns):
     ]
 
 
-@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+@pytest.mark.parametrize("encoding", ["bits", "int64_list"])
 @pytest.mark.parametrize("to", FORMATS)
 def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
     monkeypatch.setattr(row_table, "CHUNK_BYTES", 2000)  # several chunks a shard
     columns = make(tmp_path / "set", encoding=encoding, file_formats=("array_record",))
-    text = ["--text"] if encoding == "bytes" else []
+    text = ["--text"] if encoding == "bits" else []
     export(tmp_path / "set", tmp_path / "out", *text, to=to)
     names = {f"{s}-0000{i}-of-0000{n}.{to}" for s, n in SHARDS.items() for i in range(n)}
     if to == "mds":
