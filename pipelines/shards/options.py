@@ -179,9 +179,9 @@ class BuildOptions(Generic[T]):
         tuple[str, ...], spelled_list(str, "FORMAT,..."), tyro.conf.arg(help=_FORMATS_HELP)
     ] = ("array_record",)
     encoding: Literal["bits", "bytes", "int64_list"] = "bits"
-    """How tf.train.Example holds a feature. bits: ids as bytes, segments and weights as bits, which
-    makes rows half as large. bytes: all as bytes, which TensorFlow Datasets decodes, too.
-    int64_list: the classic list of integers, which any reader of TFRecord decodes."""
+    """How tf.train.Example holds a feature. bits: each value in as few bits as it
+    needs, which makes rows half as large. bytes: values as they are, which TensorFlow Datasets
+    decodes, too. int64_list: the classic list of integers, which any reader of TFRecord decodes."""
     reading: Reading = InputFlags()
     splitting: tyro.conf.OmitArgPrefixes[SplitFlags] = SplitFlags()
     run: tyro.conf.OmitArgPrefixes[ExecutionFlags] = ExecutionFlags()

@@ -6,7 +6,8 @@ a constant template with holes. Encoding fills the holes of a [B, stride] matrix
 them; neither handles rows one by one.
 
 There are three encodings of a value list:
-  bits        one `bytes_list` entry: numbers as `bytes` has them; flags as one bit each, the first
+  bits        one `bytes_list` entry: numbers as `bytes` has them; ids as the low 16 bits of all,
+              and if they are uint32, then the next 8 bits of all; flags as one bit each, the first
               in the lowest bit of a byte; segments as their number n, a value of the feature's
               dtype, and one bit a token, 1 where a segment or the padding begins.
   bytes       one `bytes_list` entry: the values, little-endian (TFDS: `encoding: bytes`).
@@ -20,12 +21,17 @@ Python 3.8 syntax.
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Sequence, Union
 
 import numpy as np
 
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.features import KINDS, Feature, positions_from_segments
+from textmill.schemas.format.features import (
+    KINDS,
+    MAX_VOCABULARY,
+    Feature,
+    positions_from_segments,
+)
 from textmill.schemas.format.records import varint
 
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
@@ -55,6 +61,37 @@ class _Numbers:
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """A copy of the values [B, n] of bytes uint8 [B, w]; _Invalid if no encoder wrote them."""
         return stored.copy().view(self._little).astype(self.feature.dtype, copy=False)
+
+
+class _Ids:
+    """Ids of tokens: the low 16 bits of all, then the high 8 bits of all if they are uint32."""
+
+    field = _BYTES_LIST
+
+    def __init__(self, feature: Feature):
+        self.feature = feature
+        self._low = 2 * feature.size  # bytes of all low bits
+        self._is_wide = feature.dtype == "uint32"
+        self.bytes = self._low + feature.size * self._is_wide
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """See `_Numbers.encode`."""
+        if values.size and values.max() >= MAX_VOCABULARY:
+            raise ValueError(
+                f"{self.feature.name} has {values.max()}, but ids are below {MAX_VOCABULARY}"
+            )
+        low = np.ascontiguousarray(values, "<u2").view(np.uint8)
+        if not self._is_wide:
+            return low
+        return np.concatenate([low, (values >> np.uint32(16)).astype(np.uint8)], axis=1)
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """See `_Numbers.decode`."""
+        low = stored[:, : self._low].copy().view("<u2")
+        values = low.astype(self.feature.dtype, copy=False)
+        if self._is_wide:
+            values |= np.left_shift(stored[:, self._low :], np.uint32(16), dtype=np.uint32)
+        return values
 
 
 class _Flags:
@@ -183,9 +220,10 @@ class _Varints:
         return values.astype(self.feature.dtype)
 
 
+_Form = Union[_Numbers, _Ids, _Flags, _Segments, _Varints]
 # Encoding -> kind of a feature -> how its values are stored.
 _FORMS = {
-    "bits": {"numbers": _Numbers, "flags": _Flags, "segments": _Segments},
+    "bits": {"numbers": _Numbers, "ids": _Ids, "flags": _Flags, "segments": _Segments},
     "bytes": dict.fromkeys(KINDS, _Numbers),
     "int64_list": dict.fromkeys(KINDS, _Varints),
 }
@@ -232,7 +270,7 @@ class RowCodec:
         heads = [self._head(form) for form in forms]
         body = sum(len(head) + form.bytes for head, form in zip(heads, forms))
         template = bytearray(_field(1, body))  # Example.features
-        self._holes: list[tuple[_Numbers | _Flags | _Segments | _Varints, int, int]] = []
+        self._holes: list[tuple[_Form, int, int]] = []
         for form, head in zip(forms, heads):
             template += head
             self._holes.append((form, len(template), len(template) + form.bytes))
@@ -241,7 +279,7 @@ class RowCodec:
         self._template = bytes(template)
 
     @staticmethod
-    def _head(form: _Numbers | _Flags | _Segments | _Varints) -> bytes:
+    def _head(form: _Form) -> bytes:
         """The constant head of one map entry, before its values."""
         name = form.feature.name.encode()
         values = _field(1, form.bytes)

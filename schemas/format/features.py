@@ -14,8 +14,9 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.typed_json import Constraint, check, number, one_of
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
-# numbers: any value of the dtype. flags: 0 or 1. segments: 1..n in order, then 0 for padding.
-KINDS = ("numbers", "flags", "segments")
+# numbers: any value of the dtype. ids: of tokens, below MAX_VOCABULARY. flags: 0 or 1. segments:
+# 1..n in order, then 0 for padding.
+KINDS = ("numbers", "ids", "flags", "segments")
 MAX_VOCABULARY = 1 << 24  # ids; the largest published vocabulary has a million
 
 
@@ -33,7 +34,7 @@ class Feature:
       dtype: numpy's name of its dtype; values are stored little-endian.
       shape: shape in one row; () is a scalar, (-1,) has as many values as the document has tokens.
       meaning: a description in one sentence.
-      kind: one of KINDS; the encoding `bits` stores flags and segments in one bit a value.
+      kind: one of KINDS; the encoding `bits` stores each in as few bits as it needs.
     """
 
     name: str
@@ -84,7 +85,7 @@ def segment_name(name: str) -> str:
 def _tokens(name: str, length: int, vocab_size: int, meaning: str) -> Tuple[Feature, ...]:
     """A feature of token ids, and the feature with its segments."""
     return (
-        Feature(name, token_dtype(vocab_size), (length,), meaning),
+        Feature(name, token_dtype(vocab_size), (length,), meaning, "ids"),
         Feature(
             "segment_ids" if name == "input_ids" else segment_name(name),
             smallest_unsigned(length),
@@ -108,7 +109,7 @@ def _mlm(sizes: RowSizes) -> Tuple[Feature, ...]:
     ids = token_dtype(sizes.vocab_size)
     return features + (
         Feature("masked_positions", "uint16", slots, "where tokens were masked, ascending"),
-        Feature("masked_ids", ids, slots, "what stood there before"),
+        Feature("masked_ids", ids, slots, "what stood there before", "ids"),
         Feature(
             "masked_weights", "uint8", slots, "1 for a slot in use, 0 for an empty one", "flags"
         ),
@@ -176,7 +177,7 @@ def _span_corruption(sizes: RowSizes) -> Tuple[Feature, ...]:
 
 def _whole_documents(sizes: RowSizes) -> Tuple[Feature, ...]:
     meaning = "token ids of a document, with what begins and ends it"
-    return (Feature("tokens", token_dtype(sizes.vocab_size), (-1,), meaning),)
+    return (Feature("tokens", token_dtype(sizes.vocab_size), (-1,), meaning, "ids"),)
 
 
 _TASKS = {

@@ -94,6 +94,13 @@ def tf_data_schema_json(directory: str, split: str) -> Columns:
             return tf.io.decode_raw(blobs, dtype)
         if kind == "flags":
             return bits(blobs)[:, : f["shape"][0]]
+        if kind == "ids":
+            low = 2 * f["shape"][0]
+            ids = tf.io.decode_raw(tf.strings.substr(blobs, 0, low), tf.uint16)
+            if f["dtype"] == "uint16":
+                return ids
+            high = tf.io.decode_raw(tf.strings.substr(blobs, low, low // 2), tf.uint8)
+            return tf.cast(ids, tf.int32) + 65_536 * tf.cast(high, tf.int32)
         head = np.dtype(dtype).itemsize
         segments = tf.io.decode_raw(tf.strings.substr(blobs, 0, head), dtype)
         begun = tf.cumsum(bits(tf.strings.substr(blobs, head, 1 << 20))[:, : f["shape"][0]], axis=1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tools.reader_tools import TOOLS
+from tests.tools.reader_tools import TOOLS, tf_data_schema_json
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from textmill.pipelines import export
 from textmill.pipelines.build_shards import main as build_shards
@@ -102,6 +102,14 @@ def test_each_tool_that_parses_rows_reads_the_classic_encoding(classic, tool):
     if tool.read.__name__ == "tf_data_schema_json":
         del written["positions"]  # stored too, but no feature of the schema
     _assert_equal(read, written)
+
+
+def test_tf_data_reads_bits_of_a_large_vocabulary(tmp_path):
+    """Ids of 32 bits lie in two parts."""
+    write_tfds_set(tmp_path / "set", vocab_size=70_000, file_formats=BOTH)
+    written = ShardSet(str(tmp_path / "set")).read("train", np.arange(70))
+    _assert_equal(tf_data_schema_json(str(tmp_path / "set"), "train"), written)
+    assert written["input_ids"].max() > 1 << 16
 
 
 def test_grain_reads_a_mixture(made):

@@ -58,6 +58,17 @@ def test_bits_of_a_row_worked_by_hand():
     assert rows.tobytes() == b"\x0a" + bytes([len(features)]) + features
 
 
+def test_ids_of_32_bits_take_three_bytes():
+    codec = RowCodec([_feature("a", "uint32", 2, kind="ids")])
+    rows = codec.encode({"a": np.array([[0x010203, 0xFFFEFD], [7, 65_536]])})
+    values = [b"\x03\x02\xfd\xfe" + b"\x01\xff", b"\x07\x00\x00\x00" + b"\x00\x01"]
+    assert [row[-6:].tobytes() for row in rows] == values
+    decoded = codec.decode(rows)["a"]
+    assert decoded.dtype == np.uint32 and decoded.tolist() == [[0x010203, 0xFFFEFD], [7, 65_536]]
+    with pytest.raises(ValueError, match="a has 16777216, but ids are below 16777216"):
+        codec.encode({"a": np.array([[1, 1 << 24]])})
+
+
 @st.composite
 def _segments(draw: st.DrawFn, size: int) -> list[int]:
     """Segments 1 to n in order, of any lengths, then padding."""
@@ -68,18 +79,19 @@ def _segments(draw: st.DrawFn, size: int) -> list[int]:
 
 
 @given(st.data(), st.integers(1, 40), st.sampled_from(["uint8", "uint16", "uint32"]))
-def test_segments_and_flags_come_back_from_their_bits(data, size, dtype):
+def test_each_kind_comes_back_from_its_bits(data, size, dtype):
     rows = data.draw(st.lists(_segments(size), max_size=4), "rows")
     segments = np.array(rows, dtype).reshape(-1, size)
     flags = data.draw(hnp.arrays(dtype, segments.shape, elements=st.integers(0, 1)), "flags")
-    features = [_feature(name, dtype, size, kind=name) for name in ("flags", "segments")]
-    codec = RowCodec(features)
-    stored = codec.encode({"flags": flags, "segments": segments})
-    heads = len(codec.encode({"flags": flags[:0], "segments": segments[:0]}).shape)
-    assert heads == 2 and stored.shape == (len(rows), codec.stride)
+    wide, below = ("uint32", 1 << 24) if dtype == "uint32" else ("uint16", 1 << 16)
+    ids = data.draw(hnp.arrays(wide, segments.shape, elements=st.integers(0, below - 1)), "ids")
+    columns = {"flags": flags, "ids": ids, "segments": segments}
+    codec = RowCodec([_feature(name, c.dtype.name, size, kind=name) for name, c in columns.items()])
+    stored = codec.encode(columns)
+    assert stored.shape == (len(rows), codec.stride)
     decoded = codec.decode(stored)
-    for name, expected in (("flags", flags), ("segments", segments)):
-        assert decoded[name].dtype == dtype and decoded[name].flags.c_contiguous
+    for name, expected in columns.items():
+        assert decoded[name].dtype == expected.dtype and decoded[name].flags.c_contiguous
         np.testing.assert_array_equal(decoded[name], expected)
         decoded[name][...] = 0  # columns may be written to
 
@@ -199,8 +211,8 @@ def test_tensorflow_and_protobuf_read_rows(encoding, vocab_size):
     columns = {}
     for feature in features:  # the whole range of each dtype, both ends among them
         top, shape = np.iinfo(feature.dtype).max, (6, *feature.shape)
-        if encoding == "bits" and feature.kind != "numbers":
-            top = 1
+        if encoding == "bits":
+            top = {"numbers": top, "ids": min(top, (1 << 24) - 1)}.get(feature.kind, 1)
         values = np.random.default_rng(0).integers(0, top, shape, feature.dtype, endpoint=True)
         values[0], values[1] = 0, top
         if encoding == "bits" and feature.kind == "segments":
@@ -236,7 +248,14 @@ def test_tensorflow_and_protobuf_read_rows(encoding, vocab_size):
 
 
 def _of_bits(blob: bytes, feature: Feature) -> list[int]:
-    """The values of a feature of flags or segments, bit by bit."""
+    """The values of a feature of ids, flags or segments, one by one."""
+    if feature.kind == "ids":
+        low, high = blob[: 2 * feature.size], blob[2 * feature.size :]
+        values = [int.from_bytes(low[at : at + 2], "little") for at in range(0, len(low), 2)]
+        return [
+            value + (top << 16)
+            for value, top in zip(values, high or bytes(len(values)), strict=True)
+        ]
     head = np.dtype(feature.dtype).itemsize if feature.kind == "segments" else 0
     bits = int.from_bytes(blob[head:], "little")
     values = [bits >> place & 1 for place in range(feature.size)]
