@@ -125,7 +125,6 @@ class LoadedTokenizer:
         self._config = canonical_config(self.json, config, place)
         self.head = {**self._config, "model": {**self._config["model"], "vocab": {}, "merges": []}}
         self._added = {token["id"]: token for token in self.head["added_tokens"]}
-        self.ids = resolve_ids(self._config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
         self.vocab_size = max(self.ids.values()) + 1
         if self._config["model"].get("dropout"):
@@ -169,7 +168,6 @@ class LoadedTokenizer:
             state = {name: value for name, value in vars(self).items() if name in _KEPT}
             state["_packed"] = {
                 "json": np.frombuffer(self.json, np.uint8),
-                "ids": np.frombuffer(json.dumps(self.ids).encode(), np.uint8),
                 "token_bytes": np.frombuffer(b"".join(self.token_bytes), np.uint8),
                 "token_sizes": np.array([*map(len, self.token_bytes)]),
             }
@@ -184,7 +182,7 @@ class LoadedTokenizer:
     @pause_collector()
     def ids(self) -> dict[str, int]:
         """Token to id, added tokens included."""
-        return json.loads(self._packed["ids"].tobytes())
+        return resolve_ids(self._config, self._place)
 
     @cached_property
     def _config(self) -> dict[str, Any]:
