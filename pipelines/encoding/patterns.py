@@ -16,6 +16,9 @@ of the models.
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
 
 GPT2 = "gpt2"
 _LETTERS_OF_ANY_CASE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -97,12 +100,14 @@ def spelt_bytes(tokens: Iterable[str]) -> list[bytes]:
 
     A token with a character outside `byte_characters` stands for itself.
     """
-    table = {character: byte for byte, character in enumerate(byte_characters())}
-
-    def spell(token: str) -> bytes:
-        try:
-            return bytes(map(table.__getitem__, token))
-        except KeyError:
-            return token.encode()
-
-    return [*map(spell, tokens)]
+    tokens = list(tokens)
+    outside = 256 + 68  # the code point after those of `byte_characters`
+    byte_of = np.full(outside + 1, -1, np.int16)
+    byte_of[[*map(ord, byte_characters())]] = np.arange(256)
+    characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), np.uint32)
+    found = byte_of[np.minimum(characters, outside)]
+    joined, ends = found.astype(np.uint8).tobytes(), np.cumsum([0, *map(len, tokens)])
+    spelt = [joined[start:end] for start, end in pairwise(ends.tolist())]
+    for odd in {*np.searchsorted(ends, np.flatnonzero(found < 0), "right").tolist()}:
+        spelt[odd - 1] = tokens[odd - 1].encode()
+    return spelt

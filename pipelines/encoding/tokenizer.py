@@ -53,8 +53,8 @@ FAST_PAYS_BYTES = 1 << 18
 # as long to load as it saves on so many bytes for each token of the vocabulary.
 GIGATOKEN_PAYS_BYTES = 640
 _KEPT = frozenset(
-    ("head", "sha256", "vocab_size", "special_ids", "all_special_ids", "golden", "prefix_ids")
-    + ("suffix_ids", "_keys", "_added", "_quick", "_chosen", "_unloaded_bytes")
+    ("head", "sha256", "vocab_size", "special_ids", "all_special_ids", "special_tokens", "golden")
+    + ("prefix_ids", "suffix_ids", "_keys", "_added", "_quick", "_chosen", "_unloaded_bytes")
 )
 _NOT_SPACES = "\x1c\x1d\x1e\x1f"  # white space for Python's isspace(), not for Unicode
 
@@ -70,6 +70,7 @@ class LoadedTokenizer:
       vocab_size: largest id + 1, added tokens included.
       special_ids: role (bos, eos, pad, mask, unk) to id; roles without a token are absent.
       all_special_ids: every id that stands for no text, ascending.
+      special_tokens: token to id, of these ids only.
       prefix_ids: ids that the post-processor puts before each text: (0,) for RoBERTa.
       suffix_ids: ids that it puts after each text: (2,) for RoBERTa.
       golden: fixed strings and their ids, without prefix and suffix.
@@ -124,7 +125,6 @@ class LoadedTokenizer:
         self._config = canonical_config(self.json, config, place)
         self.head = {**self._config, "model": {**self._config["model"], "vocab": {}, "merges": []}}
         self._added = {token["id"]: token for token in self.head["added_tokens"]}
-        self.ids = resolve_ids(self._config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
         self.vocab_size = max(self.ids.values()) + 1
         if self._config["model"].get("dropout"):
@@ -135,6 +135,8 @@ class LoadedTokenizer:
         self.special_ids = self._roles()
         special = {i for i, token in self._added.items() if token["special"]}
         self.all_special_ids = tuple(sorted(special | set(self.special_ids.values())))
+        known = set(self.all_special_ids)
+        self.special_tokens = {token: i for token, i in self.ids.items() if i in known}
         ids = encode_each(self._tokenizer, list(GOLDEN_TEXTS))
         self.golden = tuple((text, tuple(i)) for text, i in zip(GOLDEN_TEXTS, ids, strict=True))
         self.prefix_ids, self.suffix_ids = self._surroundings()
@@ -166,7 +168,6 @@ class LoadedTokenizer:
             state = {name: value for name, value in vars(self).items() if name in _KEPT}
             state["_packed"] = {
                 "json": np.frombuffer(self.json, np.uint8),
-                "ids": np.frombuffer(json.dumps(self.ids).encode(), np.uint8),
                 "token_bytes": np.frombuffer(b"".join(self.token_bytes), np.uint8),
                 "token_sizes": np.array([*map(len, self.token_bytes)]),
             }
@@ -181,7 +182,7 @@ class LoadedTokenizer:
     @pause_collector()
     def ids(self) -> dict[str, int]:
         """Token to id, added tokens included."""
-        return json.loads(self._packed["ids"].tobytes())
+        return resolve_ids(self._config, self._place)
 
     @cached_property
     def _config(self) -> dict[str, Any]:
@@ -243,8 +244,7 @@ class LoadedTokenizer:
 
     def special_id(self, token: str) -> int | None:
         """The id of a special token; None if `token` is not one."""
-        number = self.ids.get(token)
-        return number if number in self.all_special_ids else None
+        return self.special_tokens.get(token)
 
     def character_ends(self, texts: list[str]) -> list[list[int]]:
         """For each token of `encode`, the end of its text: an offset in characters."""

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
 from textmill.pipelines.preflight.check import Check
 from textmill.pipelines.preflight.flags import check_flags
-from textmill.pipelines.runners.beam_patches import make_pipeline
+from textmill.pipelines.runners.beam_patches import RunOptions, make_pipeline
 from textmill.pipelines.runners.runner_flags import Workers, runner_flags
 from textmill.pipelines.runners.worker_package import package_code
 from textmill.schemas.errors import TextmillError, flag, one_line
@@ -72,7 +72,7 @@ def check_job(
 
 def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -> api.Pipeline:
     """The job as the runner would receive it; nothing is sent."""
-    options = PipelineOptions([*arguments, "--no_save_main_session"])
+    options = RunOptions([*arguments, "--no_save_main_session"])
     flags = runner_flags(arguments)
     if flags.is_dataflow:
         options.view_as(TestOptions).dry_run = True

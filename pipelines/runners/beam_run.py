@@ -11,10 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.transforms.environments import Environment
 
-from textmill.pipelines.runners.beam_patches import as_in_a_script, make_pipeline, patch_beam
+from textmill.pipelines.runners.beam_patches import (
+    RunOptions,
+    as_in_a_script,
+    make_pipeline,
+    patch_beam,
+)
 from textmill.pipelines.runners.console import Console, Display
 from textmill.pipelines.runners.failures import explain_failure
 from textmill.pipelines.runners.job_server import reach_job_server
@@ -76,7 +81,7 @@ def run_pipeline(
                 package_code(beam_arguments, filter_name) as arguments,
             ):
                 try:
-                    options = PipelineOptions([*arguments, "--no_save_main_session"])
+                    options = RunOptions([*arguments, "--no_save_main_session"])
                     pipeline = make_pipeline(options=options)
                     if flags.environment_type:
                         Environment.from_options(options.view_as(PortableOptions))

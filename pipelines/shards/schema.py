@@ -100,4 +100,4 @@ def tokenizer_config(schema: Schema, tokenizer: LoadedTokenizer) -> dict[str, An
     elif templates:
         named = ({"name": name, "template": text} for name, text in sorted(templates.items()))
         others["chat_template"] = list(named)
-    return tokenizer_settings(tokenizer.ids, schema.special_ids, **others)
+    return tokenizer_settings(tokenizer.special_tokens, schema.special_ids, **others)

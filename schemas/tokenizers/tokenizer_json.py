@@ -387,7 +387,7 @@ def tokenizer_settings(
     """The content of tokenizer_config.json: which token has which role, and `others`.
 
     {"bos": 0, "mask": 4, ...} of a schema -> {"bos_token": "<s>", "mask_token": "<mask>", ...}.
-    `ids` are all tokens of tokenizer.json and their ids.
+    `ids` are the ids of tokens, at least of those with a role.
     """
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from tests.tools.prism import find_prism, prism_running
-from tests.tools.quick_libraries import quicken_beam
 from textmill.pipelines.encoding import tokenizer
 
-if "CI" not in os.environ:
-    quicken_beam()
 tokenizer.FAST_PAYS_BYTES = 0  # commands that tests start in other processes decide by the size
 
 

@@ -19,6 +19,7 @@ from textmill.pipelines.encoding.tokenizer import load_tokenizer, tokenizer_of_j
 _ATTRIBUTES = (
     *("json", "sha256", "ids", "vocab_size", "special_ids", "all_special_ids", "golden_pairs"),
     *("prefix_ids", "suffix_ids", "golden", "token_bytes", "continuing_prefix", "is_byte_level"),
+    "special_tokens",
 )
 _VALUE = {"a": [1, "é"], "b": (b"\xe9", None), "x": np.arange(5), "y": np.zeros((2, 3), np.float32)}
 

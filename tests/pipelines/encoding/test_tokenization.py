@@ -13,6 +13,7 @@ from tests.tools.python_process import run_python
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from textmill.pipelines.encoding import tokenizer as tokenizer_module
 from textmill.pipelines.encoding.gigatoken_engine import Gigatoken
+from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
 from textmill.pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.errors import DataError
@@ -49,6 +50,15 @@ def _unigram() -> Tokenizer:
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.add_special_tokens(["<unk>", "</s>"])
     return tokenizer
+
+
+def test_the_bytes_of_byte_level_tokens():
+    assert spelt_bytes([]) == []
+    assert spelt_bytes(byte_characters()) == [bytes([byte]) for byte in range(256)]
+    # Characters outside the alphabet: a newline, 漢, and the first one after it.
+    tokens = ["", "Ġé", "漢", "Ġ漢", "\n", "", "Ńa", "\u0144", "ĀĀ", ""]
+    spelt = [b"", b" \xe9", "漢".encode(), "Ġ漢".encode(), b"\n", b"", b"\xada", "ń".encode()]
+    assert spelt_bytes(tokens) == [*spelt, b"\0\0", b""]
 
 
 def test_byte_level():

@@ -6,6 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import execution
 
 from textmill.pipelines.runners import beam_patches
@@ -97,3 +98,20 @@ def test_a_stage_without_elements_runs_once():
     buffer: Any = SimpleNamespace(partition=lambda n: [[] for _ in range(n)])
     parts = beam_patches._Parts({"none": buffer}, 2)
     assert (parts.take(), parts.take()) == ({"none": []}, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_once"),
+    [
+        (beam_patches.RunOptions, True),
+        # Else Beam keeps views itself, and RunOptions can go.
+        (PipelineOptions, False),
+    ],
+)
+def test_options_make_a_view_once(kind, is_once):
+    options = kind(["--runner=FnApiRunner", "--streaming"])
+    view = options.view_as(StandardOptions)
+    assert (view is options.view_as(StandardOptions)) == is_once
+    assert (view.runner, view.streaming) == ("FnApiRunner", True)
+    view.streaming = False  # all views share their values
+    assert options.view_as(StandardOptions).streaming is False

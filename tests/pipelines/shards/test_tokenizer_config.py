@@ -41,6 +41,9 @@ def test_every_type_of_tokenizer(name, tmp_path):
         special_ids=tokenizer.special_ids, row_tokens=64, max_length=64, parameters={}
     )
     settings = tokenizer_config(schema, tokenizer)
+    assert {tokenizer.ids[t]: t for t in tokenizer.special_tokens} == {
+        i: t for t, i in tokenizer.ids.items() if i in tokenizer.all_special_ids
+    }
     assert list(odd_settings(settings, tokenizer.ids, tokenizer.special_ids)) == []
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     theirs = opened(tmp_path)
