@@ -4,18 +4,17 @@ A line is accepted only if it follows RFC 8259, so that `json.loads` returns the
 lines are refused, and left to slower readers: those with NaN, lone surrogates, a wanted field
 twice, a name with escapes, or more than 60 nested values.
 
-Strings are searched and copied 64 bytes at a time: one vector of LLVM (the idea is simdjson's:
-Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019).
+Strings are searched and copied 64 bytes at a time.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.readers.documents import take_slices
-from textmill.pipelines.runtime.compiled import entry, inner, intrinsic
+from textmill.pipelines.runtime.byte_vectors import AT_ONCE, copy, first_bit, in_range
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _DEEPEST = 60
 _BAD = -1
@@ -23,8 +22,7 @@ _NOT_THERE = -1
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _DOT = (np.uint8(ord(c)) for c in '"\\,:-.')
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = (np.uint8(ord(c)) for c in "{}[]")
 _ZERO, _U, _N = (np.uint8(ord(c)) for c in "0un")
-_SPACE = np.uint8(0x20)
-_AT_ONCE = 64
+_SPACE, _ONE = np.uint8(0x20), np.uint8(1)
 _ESCAPES = np.zeros(256, np.uint8)  # the character after a backslash to what both mean
 _ESCAPES[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
 _HEX = np.full(256, 255, np.uint8)
@@ -49,7 +47,7 @@ def read_texts(
     names = [field.encode() for field in fields]
     keys = np.frombuffer(b"".join(names), np.uint8)
     bounds = np.cumsum([0, *map(len, names)])
-    text = np.empty(len(data) + _AT_ONCE, np.uint8)  # no longer than the lines
+    text = np.empty(len(data) + AT_ONCE, np.uint8)  # no longer than the lines
     spans = np.empty((2, len(fields), len(starts)), np.int64)
     is_there = np.zeros((len(fields), len(starts)), np.bool_)
     if not _scan(data, starts, stops, keys, bounds, text, spans, is_there):
@@ -64,39 +62,6 @@ def read_texts(
             buffers[0] = pa.py_buffer(np.packbits(is_text, bitorder="little"))
         columns.append(pa.Array.from_buffers(pa.large_string(), len(starts), buffers))
     return pa.record_batch(columns, list(fields))
-
-
-@intrinsic
-def _copy_plain(context: Any, data: Any, place: Any, text: Any, to: Any) -> Any:
-    """Copies 64 bytes of `data` to `text`.
-
-    Returns:
-      How many of them precede the first quote, backslash or control character; 64 without one.
-    """
-    # Imported here, by numba's compiler, since numba takes 0.3 s to import.
-    from llvmlite import ir
-    from numba import types
-
-    vector = ir.VectorType(ir.IntType(8), _AT_ONCE)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def pointer(array: int) -> Any:
-            form = context.make_array(signature.args[array])
-            first = form(context, builder, arguments[array]).data
-            return builder.bitcast(builder.gep(first, [arguments[array + 1]]), vector.as_pointer())
-
-        def all_of(byte: Any) -> Any:
-            return ir.Constant(vector, [int(byte)] * _AT_ONCE)
-
-        value = builder.load(pointer(0), align=1)
-        builder.store(value, pointer(2), align=1)
-        found = builder.icmp_unsigned("<", value, all_of(_SPACE))
-        for byte in (_QUOTE, _BACKSLASH):
-            found = builder.or_(found, builder.icmp_unsigned("==", value, all_of(byte)))
-        bits = builder.bitcast(found, ir.IntType(_AT_ONCE))
-        return builder.cttz(bits, ir.IntType(1)(0))
-
-    return types.int64(data, types.int64, text, types.int64), generate
 
 
 @entry()
@@ -179,10 +144,13 @@ def _copy_string(data, place, stop, text, to):
         return _BAD, to
     place += 1
     while place < stop:
-        if place + _AT_ONCE <= data.size:
-            size = _copy_plain(data, place, text, to)
+        if place + AT_ONCE <= data.size:
+            special = in_range(data, place, np.uint8(0), _SPACE)
+            special |= in_range(data, place, _QUOTE, _ONE) | in_range(data, place, _BACKSLASH, _ONE)
+            copy(data, place, text, to)
+            size = first_bit(special)
             place, to = place + size, to + size
-            if size == _AT_ONCE or place >= stop:
+            if size == AT_ONCE or place >= stop:
                 continue
         byte = data[np.uint64(place)]
         if byte == _QUOTE:
