@@ -16,6 +16,8 @@ import pyarrow as pa
 from rich.filesize import decimal
 
 from textmill.pipelines.readers.page_hosts import WebPage
+from textmill.pipelines.runtime.byte_vectors import AT_ONCE, first_bit, in_range
+from textmill.pipelines.runtime.compiled import entry
 from textmill.schemas.errors import DataError, flag
 from textmill.schemas.format.drops import Observed, total_counts, total_observed
 
@@ -30,8 +32,8 @@ BOM = b"\xef\xbb\xbf"
 # Longer documents are rejected, which bounds memory. A document of 100 MB takes 0.9 GB more than a
 # small one; if it is a single word, 2.2 GB in build_shards and 3.4 GB in train_tokenizer.
 MAX_DOCUMENT_BYTES = 128 << 20
-_NEWLINE, _RETURN = 10, 13
-_STRIP = 1 << 18  # bytes compared at once, small enough for the cache
+_NEWLINE, _RETURN, _ONE = np.uint8(10), np.uint8(13), np.uint8(1)
+_ROOM = 1 << 14  # newlines found at once
 
 # `start` counts characters from the beginning of the context, -1 if unknown. An unanswerable
 # question has an empty list.
@@ -310,9 +312,7 @@ def no_documents(roles: tuple[Role, ...]) -> Documents:
 
 def find_lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
     """Starts and stops of the lines that are not empty."""
-    parts = (data[place : place + _STRIP] for place in range(0, len(data), _STRIP))
-    found = (np.flatnonzero(part == _NEWLINE) + i * _STRIP for i, part in enumerate(parts))
-    stops = np.concatenate([np.zeros(0, np.int64), *found])
+    stops = _find_newlines(data)
     if len(data) and (not len(stops) or stops[-1] != len(data) - 1):
         stops = np.append(stops, len(data))
     starts = np.empty_like(stops)
@@ -321,6 +321,30 @@ def find_lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
     stops = stops - ((stops > starts) & (data[stops - 1] == _RETURN)) if len(stops) else stops
     some = stops > starts
     return starts[some], stops[some]
+
+
+def _find_newlines(data: np.ndarray) -> np.ndarray:
+    """Where the newlines are: int64."""
+    parts, place = [], 0
+    while len(data) - place >= AT_ONCE:
+        found = np.empty(_ROOM, np.int64)
+        count, place = _find_some(data, place, found)
+        parts.append(found[:count])
+    return np.concatenate([*parts, place + np.flatnonzero(data[place:] == _NEWLINE)])
+
+
+@entry()
+def _find_some(data, place, found):
+    """Finds the newlines of whole steps of 64 bytes until `found` has no room for another step."""
+    count = 0
+    while place + AT_ONCE <= data.size and count + AT_ONCE <= found.size:
+        newlines = in_range(data, place, _NEWLINE, _ONE)
+        while newlines:
+            found[count] = place + first_bit(newlines)
+            newlines &= newlines - 1
+            count += 1
+        place += AT_ONCE
+    return count, place
 
 
 def _paragraphs(

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from textmill.pipelines.runtime.byte_vectors import AT_ONCE, count_bits, in_range
 from textmill.pipelines.runtime.compiled import entry, inner
 
 # White space of several bytes, whose first bytes are C2, E1, E2 and E3.
 _SPACES = (0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
 _C2, _E1, _ONE, _THREE = np.uint8(0xC2), np.uint8(0xE1), np.uint8(1), np.uint8(3)
 _TAB, _SEPARATOR, _FIVE = np.uint8(0x09), np.uint8(0x1C), np.uint8(5)
-_STRIP = 128  # bytes whose words a uint8 counts
 _BLOCK = 64  # bytes that are compared at once
 
 
@@ -117,24 +117,26 @@ def count_words(text: pa.LargeStringArray) -> np.ndarray:
 
 @entry()
 def _count_words(data, bounds, counts):
-    """Counts the words of each document, byte by byte if white space may be outside ASCII."""
+    """Counts the words of each document, byte by byte only where white space may be long."""
     for document in range(len(counts)):
-        start, stop = bounds[document], bounds[document + 1]
-        words, is_long, place = np.int64(0), False, start
+        place, stop = bounds[document], bounds[document + 1]
+        words, after_space = np.int64(0), np.int64(1)
         while place < stop:
-            # Strips, bytes and unsigned indices have LLVM compare 64 bytes at once.
-            strip = data[max(place - 1, start) : min(place + _STRIP, stop)]
-            found, longer = np.uint8(0), np.uint8(0)
-            for i in range(len(strip) - 1):
-                before, byte = strip[np.uint64(i)], strip[np.uint64(i + 1)]
-                begins = _is_ascii_space(before) & (_is_ascii_space(byte) ^ _ONE)
-                found, longer = np.uint8(found + begins), np.uint8(longer | _may_be_long(before))
-            words, is_long, place = words + found, is_long or longer > 0, place + _STRIP
-        if is_long:
-            words = _unicode_words(data, start, stop)
-        elif start < stop:
-            words += _ONE ^ _is_ascii_space(data[start])
+            if place + AT_ONCE > stop or _has_long(data, place):
+                end = min(place + AT_ONCE, stop)
+                found, place, after_space = _words_until(data, place, end, after_space)
+                words += found
+                continue
+            spaces = in_range(data, place, _TAB, _FIVE) | in_range(data, place, _SEPARATOR, _FIVE)
+            words += count_bits(~spaces & (spaces << 1 | after_space))
+            place, after_space = place + AT_ONCE, np.int64(spaces < 0)
         counts[document] = words
+
+
+@inner
+def _has_long(data, place):
+    """Whether white space of several bytes may begin in the 64 bytes from a place on."""
+    return in_range(data, place, _E1, _THREE) | in_range(data, place, _C2, _ONE) != 0
 
 
 def find_characters(text: pa.LargeStringArray, wanted: np.ndarray, run: int = 1) -> np.ndarray:
@@ -187,18 +189,18 @@ def _may_be_long(byte):
 
 
 @inner
-def _unicode_words(data, start, stop):
-    """Words, separated by Unicode's white space."""
-    words, after_space, place = np.int64(0), _ONE, start
+def _words_until(data, place, stop, after_space):
+    """Counts words that begin before `stop`, separated by Unicode's white space.
+
+    Returns:
+      Their number; the byte after the last character, and whether that was white space: 1 or 0.
+    """
+    words = np.int64(0)
     while place < stop:
-        byte, size = data[np.uint64(place)], np.int64(1)
-        space = _is_ascii_space(byte)
-        if _may_be_long(byte):
-            size = max(_space_bytes(data, place), 1)
-            space = np.uint8(size > 1)
-        words += after_space & (space ^ _ONE)
-        after_space, place = space, place + size
-    return words
+        size = np.int64(_space_bytes(data, place))
+        words += after_space & np.int64(size == 0)
+        place, after_space = place + max(size, 1), np.int64(size > 0)
+    return words, place, after_space
 
 
 @inner

@@ -4,8 +4,7 @@ A line is accepted only if it follows RFC 8259, so that `json.loads` returns the
 lines are refused, and left to slower readers: those with NaN, lone surrogates, a wanted field
 twice, a name with escapes, or more than 60 nested values.
 
-Strings are searched and copied eight bytes at a time (H. S. Warren, "Hacker's Delight", 6-1: the
-first byte of a word that is 0). Their indices are unsigned, which numba need not compare with 0.
+Strings are searched and copied 64 bytes at a time.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.readers.documents import take_slices
-from textmill.pipelines.runtime.compiled import entry, inner, overlapping_eights
+from textmill.pipelines.runtime.byte_vectors import AT_ONCE, copy, first_bit, in_range
+from textmill.pipelines.runtime.compiled import entry, inner
 
 _DEEPEST = 60
 _BAD = -1
@@ -22,9 +22,7 @@ _NOT_THERE = -1
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _DOT = (np.uint8(ord(c)) for c in '"\\,:-.')
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = (np.uint8(ord(c)) for c in "{}[]")
 _ZERO, _U, _N = (np.uint8(ord(c)) for c in "0un")
-_SPACE = np.uint8(0x20)
-_ONES, _TOPS = np.int64(0x0101010101010101), np.int64(-0x7F7F7F7F7F7F7F80)
-_QUOTES, _BACKSLASHES, _SPACES = _ONES * 0x22, _ONES * 0x5C, _ONES * 0x20
+_SPACE, _ONE = np.uint8(0x20), np.uint8(1)
 _ESCAPES = np.zeros(256, np.uint8)  # the character after a backslash to what both mean
 _ESCAPES[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
 _HEX = np.full(256, 255, np.uint8)
@@ -49,78 +47,53 @@ def read_texts(
     names = [field.encode() for field in fields]
     keys = np.frombuffer(b"".join(names), np.uint8)
     bounds = np.cumsum([0, *map(len, names)])
-    # A string begins after its line, so a span that begins with the line stands for none.
-    spans = np.tile(starts, (len(fields), 2, 1))
-    has_escapes = np.zeros(len(fields), np.bool_)
-    if not _scan(data, overlapping_eights(data), starts, stops, keys, bounds, spans, has_escapes):
+    text = np.empty(len(data) + AT_ONCE, np.uint8)  # no longer than the lines
+    spans = np.empty((2, len(fields), len(starts)), np.int64)
+    is_there = np.zeros((len(fields), len(starts)), np.bool_)
+    if not _scan(data, starts, stops, keys, bounds, text, spans, is_there):
         return None
     columns = []
-    for (begins, ends), is_escaped in zip(spans, has_escapes, strict=True):
-        if is_escaped:
-            text, text_bounds = _unescaped(data, begins, ends)
-            buffers = [None, pa.py_buffer(text_bounds), pa.py_buffer(text)]
+    for begins, ends, is_text in zip(*spans, is_there, strict=True):
+        if len(fields) == 1:  # the texts are next to each other
+            buffers = [None, pa.py_buffer(np.append(0, ends)), pa.py_buffer(text)]
         else:
-            buffers = take_slices(data, begins, ends).buffers()
-        if (begins == starts).any():
-            buffers[0] = pa.py_buffer(np.packbits(begins > starts, bitorder="little"))
+            buffers = take_slices(text, begins, ends).buffers()
+        if not is_text.all():
+            buffers[0] = pa.py_buffer(np.packbits(is_text, bitorder="little"))
         columns.append(pa.Array.from_buffers(pa.large_string(), len(starts), buffers))
     return pa.record_batch(columns, list(fields))
 
 
-def _unescaped(
-    data: np.ndarray, starts: np.ndarray, stops: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Strings without their escapes: their bytes, and where each begins in them."""
-    text = np.empty(int((stops - starts).sum()) + 8, np.uint8)
-    bounds = np.zeros(len(starts) + 1, np.int64)
-    _unescape(data, overlapping_eights(data), starts, stops, text, overlapping_eights(text), bounds)
-    return text, bounds
-
-
-@inner
-def _has_zero(word):
-    """A number whose lowest one is the top bit of the first byte that is 0; 0 if there is none."""
-    return (word - _ONES) & ~word & _TOPS
-
-
-@inner
-def _first_byte(found):
-    """The byte of eight whose top bit is the lowest one of a number other than 0."""
-    below = (found & -found) - 1  # ones up to this top bit, hence the last bit of each byte
-    return ((below & _ONES) * _ONES >> 56) - 1
-
-
 @entry()
-def _scan(data, eights, starts, stops, keys, bounds, spans, has_escapes):
-    """Finds the strings of fields between their quotes; false if a line is refused."""
-    line_of = np.full(len(bounds) - 1, -1)  # in which each field was last seen
+def _scan(data, starts, stops, keys, bounds, text, spans, is_there):
+    """Copies the strings of fields to `text`, without their escapes; false if a line is refused."""
+    to, line_of = 0, np.full(len(bounds) - 1, -1)  # in which each field was last seen
     for line in range(len(starts)):
+        spans[:, :, line] = to
         place, stop = _skip_spaces(data, starts[line], stops[line]), stops[line]
         if place >= stop or data[place] != _OPEN:
             return False
         place = _skip_spaces(data, place + 1, stop)
         is_first = True
         while place < stop and (data[place] != _CLOSE or not is_first):
-            end, is_escaped = _end_of_string(data, eights, place, stop)
-            if end == _BAD or is_escaped:
+            end, name_end = _copy_string(data, place, stop, text, to)
+            if end == _BAD or end - place - 2 != name_end - to:  # has an escape
                 return False
-            field = _find(data, place + 1, end - 1, keys, bounds)
+            field = _find(text, to, name_end, keys, bounds)
             place = _skip_spaces(data, end, stop)
             if place >= stop or data[place] != _COLON:
                 return False
             place = _skip_spaces(data, place + 1, stop)
-            if field == _NOT_THERE:
-                end = _end_of_value(data, eights, place, stop)
-            else:
+            if field != _NOT_THERE:
                 if line_of[field] == line:
                     return False
                 line_of[field] = line
-                if place < stop and data[place] == _N:
-                    end = _end_of_value(data, eights, place, stop)
-                else:
-                    end, is_escaped = _end_of_string(data, eights, place, stop)
-                    spans[field, 0, line], spans[field, 1, line] = place + 1, end - 1
-                    has_escapes[field] |= is_escaped
+            if field == _NOT_THERE or (place < stop and data[place] == _N):
+                end = _end_of_value(data, place, stop, text, to)
+            else:
+                spans[0, field, line], is_there[field, line] = to, True
+                end, to = _copy_string(data, place, stop, text, to)
+                spans[1, field, line] = to
             if end == _BAD:
                 return False
             place = _skip_spaces(data, end, stop)
@@ -161,38 +134,43 @@ def _find(data, start, stop, keys, bounds):
 
 
 @inner
-def _end_of_string(data, eights, place, stop):
-    """The byte after a string that begins at a byte, and whether it has escapes."""
-    is_escaped = False
+def _copy_string(data, place, stop, text, to):
+    """Copies a string that begins at a byte, without its escapes.
+
+    Returns:
+      The byte after the string, and after its copy; what is not wanted is copied over later.
+    """
     if place >= stop or data[place] != _QUOTE:
-        return _BAD, is_escaped
+        return _BAD, to
     place += 1
     while place < stop:
-        if place + 8 <= stop:
-            word = eights[np.uint64(place)]
-            # A quote, a backslash, or a byte below the space (Hacker's Delight: x - n, x < 128).
-            found = _has_zero(word ^ _QUOTES) | _has_zero(word ^ _BACKSLASHES)
-            found |= (word - _SPACES) & ~word & _TOPS
-            if found == 0:
-                place += 8
+        if place + AT_ONCE <= data.size:
+            special = in_range(data, place, np.uint8(0), _SPACE)
+            special |= in_range(data, place, _QUOTE, _ONE) | in_range(data, place, _BACKSLASH, _ONE)
+            copy(data, place, text, to)
+            size = first_bit(special)
+            place, to = place + size, to + size
+            if size == AT_ONCE or place >= stop:
                 continue
-            place += _first_byte(found)
         byte = data[np.uint64(place)]
         if byte == _QUOTE:
-            return place + 1, is_escaped
+            return place + 1, to
         if byte < _SPACE:
-            return _BAD, is_escaped
+            return _BAD, to
         if byte != _BACKSLASH:
-            place += 1
+            text[np.uint64(to)] = byte
+            place, to = place + 1, to + 1
             continue
-        is_escaped = True
-        size = 2  # of an escape by a letter
-        if place + 1 >= stop or not _ESCAPES[data[np.uint64(place + 1)]]:
-            size, _ = _escape(data, place, stop)
+        meant = _ESCAPES[data[np.uint64(place + 1)]] if place + 1 < stop else np.uint8(0)
+        if meant:
+            text[np.uint64(to)] = meant
+            place, to = place + 2, to + 1
+        else:
+            size, code = _escape(data, place, stop)
             if not size:
-                return _BAD, is_escaped
-        place += size
-    return _BAD, is_escaped
+                return _BAD, to
+            place, to = place + size, _put(text, to, code)
+    return _BAD, to
 
 
 @inner
@@ -228,7 +206,7 @@ def _hex(data, place, stop):
 
 
 @inner
-def _end_of_value(data, eights, place, stop):
+def _end_of_value(data, place, stop, text, to):
     """The byte after a value of any kind that begins at a byte."""
     depth, objects = 0, np.int64(0)  # a bit for each level: whether it is an object
     while True:
@@ -244,12 +222,12 @@ def _end_of_value(data, eights, place, stop):
                 return _BAD
             if data[place] != _CLOSE and data[place] != _CLOSE_LIST:
                 if objects & 1:
-                    place = _after_name(data, eights, place, stop)
+                    place = _after_name(data, place, stop, text, to)
                     if place == _BAD:
                         return _BAD
                 continue
         elif byte == _QUOTE:
-            place, _ = _end_of_string(data, eights, place, stop)
+            place, _ = _copy_string(data, place, stop, text, to)
         else:
             place = _end_of_scalar(data, place, stop)
         if place == _BAD:
@@ -267,15 +245,15 @@ def _end_of_value(data, eights, place, stop):
             return _BAD
         place = _skip_spaces(data, place + 1, stop)
         if objects & 1:
-            place = _after_name(data, eights, place, stop)
+            place = _after_name(data, place, stop, text, to)
             if place == _BAD:
                 return _BAD
 
 
 @inner
-def _after_name(data, eights, place, stop):
+def _after_name(data, place, stop, text, to):
     """The value after a name and a colon."""
-    place, _ = _end_of_string(data, eights, place, stop)
+    place, _ = _copy_string(data, place, stop, text, to)
     if place == _BAD:
         return _BAD
     place = _skip_spaces(data, place, stop)
@@ -316,35 +294,6 @@ def _after_digits(data, place, stop):
     while place < stop and 0x30 <= data[place] <= 0x39:
         place += 1
     return place if place > start else _BAD
-
-
-@entry()
-def _unescape(data, eights, starts, stops, text, text_eights, bounds):
-    """Copies strings without their escapes to `text`, which has eight bytes to spare."""
-    to = 0
-    for i in range(len(starts)):
-        place, stop = starts[i], stops[i]
-        while place < stop:
-            if place + 8 <= stop:
-                word = eights[np.uint64(place)]
-                text_eights[np.uint64(to)] = word
-                found = _has_zero(word ^ _BACKSLASHES)
-                size = 8 if found == 0 else _first_byte(found)
-                place, to = place + size, to + size
-                if found == 0:
-                    continue
-            if data[np.uint64(place)] != _BACKSLASH:
-                text[to] = data[place]
-                place, to = place + 1, to + 1
-                continue
-            meant = _ESCAPES[data[np.uint64(place + 1)]]
-            if meant:
-                text[np.uint64(to)] = meant
-                place, to = place + 2, to + 1
-            else:
-                size, code = _escape(data, place, stop)
-                place, to = place + size, _put(text, to, code)
-        bounds[i + 1] = to
 
 
 @inner

@@ -162,8 +162,16 @@ def test_a_block_and_its_lines_give_the_same(records):
     assert block.rejects == careful.rejects[:-1]
 
 
-def test_lines_are_found_across_strips():
-    lines = [b"a" * (i % 1000) for i in range(1200)]  # 600 kB
-    data = b"\r\n".join(lines)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"a" * (i % 1000) for i in range(1200)],
+        [b"a"] * 20_000 + [b""] * 40_000 + [b"b"],  # more newlines than are found at once
+        *([b"", b"a" * size, b"b", b""] for size in range(130)),
+    ],
+)
+def test_lines_are_found_at_every_place(lines, end):
+    data = end.join(lines)
     starts, stops = find_lines(np.frombuffer(data, np.uint8), 0)
     assert [data[a:b] for a, b in zip(starts, stops, strict=True)] == [*filter(None, lines)]

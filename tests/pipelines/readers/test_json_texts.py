@@ -94,15 +94,16 @@ def test_lines_that_are_refused(line):
     assert read([b'{"text":"before"}', line.encode()], "text") is None
 
 
-def test_escapes_at_every_place_of_eight_bytes():
+def test_escapes_at_every_place_of_64_bytes():
     texts = [
         "x" * before + mark + "y" * after
-        for before in range(10)
-        for after in range(10)
+        for before in range(66)
+        for after in (0, 1, 2, 61, 62, 63, 64, 65)
         for mark in ('"', "\\", "\n", "\u00e9", "\u20ac", "\U0001f600", "\x1f")
     ]
     lines = [json.dumps({"text": text}).encode() for text in texts]
     assert read(lines, "text") == [{"text": text} for text in texts]
+    assert [read([line], "text") for line in lines] == [[{"text": text}] for text in texts]
 
 
 def test_missing_fields_and_null_are_null():

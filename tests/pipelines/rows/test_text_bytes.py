@@ -40,8 +40,8 @@ def test_words_are_those_of_str_split(documents):
     assert words == [word for document in documents for word in document.split()]
 
 
-def test_words_at_the_ends_of_strips():
-    """Words are counted in strips of 128 bytes; a word or a space may begin at any byte of them."""
+def test_words_at_the_ends_of_steps():
+    """Words are counted in steps of 64 bytes; a word or a space may begin at any byte of them."""
     documents = [
         "a" * n + space + "b" * m for n in range(260) for space in " \u3000" for m in (0, 1)
     ]
