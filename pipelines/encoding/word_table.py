@@ -90,7 +90,8 @@ class WordModel(Protocol):
           words: int64, the words to encode, each of at most KEPT bytes.
 
         Returns:
-          The ids of each; and the indices in `words` of those left to `tokenizers`, without ids.
+          The ids of each; and the indices in `words` of those left to `tokenizers`, whose ids here
+          do not count.
         """
         ...
 
@@ -103,14 +104,11 @@ class WordParts:
       splitter: cuts pieces into words.
       encoder: encodes a word alone as the tokenizer does within a text.
       model: encodes words in a compiled loop, if there is one.
-      whole: bytes, offsets and ids of words that are entered at the start, since `model` would give
-        them other ids.
     """
 
     splitter: Splitter
     encoder: "WordEncoder"
     model: WordModel | None = None
-    whole: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -257,7 +255,7 @@ class WordTable:
     """Known words and their ids: slots of 32 bytes, at most half of them used, and long words."""
 
     def __init__(self, words: WordParts):
-        """Starts with an empty table, or with the words of `words.whole`."""
+        """Starts with an empty table."""
         self._words = words
         self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
         answers = np.empty((ROOM, 2), np.int64)
@@ -301,22 +299,6 @@ class WordTable:
         self._long_words = np.zeros(1 << 14, np.uint8)
         self._pool = np.zeros(1 << 14, np.uint32)
         self._at = np.zeros(6, np.int64)
-        if self._words.whole is not None:
-            self._enter(*self._words.whole)
-
-    def _enter(self, data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> None:
-        """Enters words of one id each."""
-        number = len(starts) - 1
-        self._scratch = np.empty((4, number), np.int64)
-        becomes = np.empty(number, np.int64), np.empty((number, 2), np.int64)
-        self._make_room(number, int(starts[-1] - starts[0]))
-        tables = self._slots, self._long(), self._at
-        word_loop.find_words(
-            data, overlapping_eights(data), starts, *tables, self._scratch, becomes
-        )
-        words, slots = self._new()
-        self._give_ids(slots, ids[words], np.arange(len(words) + 1))
-        self._scratch = self._chunk[0]
 
     def _long(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._long_starts, self._long_words, overlapping_eights(self._long_words)
@@ -342,14 +324,11 @@ class WordTable:
         self._long_starts = grow(self._long_starts, long + 1, size // word_slots.SHORT + 1)
         self._long_words = grow(self._long_words, start, size)
 
-    def _new(self) -> tuple[np.ndarray, np.ndarray]:
-        """The new words of the chunk, and their slots."""
-        new = self._at[NEW]
-        return self._scratch[word_loop.NEW_WORDS, :new], self._scratch[word_loop.NEW_SLOTS, :new]
-
     def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Enters the ids of new words; returns the ids of words that are too long to be kept."""
-        words, slots = self._new()
+        new = self._at[NEW]
+        words = self._scratch[word_loop.NEW_WORDS, :new]
+        slots = self._scratch[word_loop.NEW_SLOTS, :new]
         left, model = np.arange(len(words)), self._words.model
         if len(words) and model is not None:
             ids, left = model.encode(data, starts, words)
