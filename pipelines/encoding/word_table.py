@@ -16,7 +16,7 @@ import pyarrow as pa
 from textmill.pipelines.encoding import word_loop, word_slots
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.normal_text import normalize_pieces
-from textmill.pipelines.encoding.reference import AddedToken, Tokenizer, encode_each
+from textmill.pipelines.encoding.reference import Tokenizer, encode_each
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
 from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from textmill.pipelines.encoding.word_slots import LONG, USED
@@ -26,8 +26,6 @@ from textmill.pipelines.runtime.compiled import overlapping_eights
 
 _MOST_BYTES = 256 << 20  # a larger table is cleared
 _FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
-_END = "\U0010fffd\U0010fffe"  # ends each of several joined words; text hardly ever contains it
-_JOINED = 50  # words that are joined to a text
 _BYTES_PER_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
 
 
@@ -142,10 +140,7 @@ class EncodingPlan:
 
 
 class WordEncoder:
-    """Encodes words by `tokenizers`: many in one text, with an added token after each.
-
-    That takes two thirds of the time of one text per word.
-    """
+    """Encodes words by `tokenizers`, whose object is made when it is first needed."""
 
     def __init__(self, tokenizer: Tokenizer, of_words: Callable[[Tokenizer], Tokenizer]):
         """Takes a tokenizer, and what makes one of it that encodes single words correctly."""
@@ -159,24 +154,9 @@ class WordEncoder:
     def _alone(self) -> Tokenizer:
         return self._of_words(self._tokenizer)
 
-    @cached_property
-    def _joined(self) -> tuple[Tokenizer, int | None]:
-        """The same with an added token, and its id; None if another token has that id."""
-        joined = self._of_words(self._tokenizer)
-        joined.add_special_tokens([AddedToken(_END, normalized=False)])
-        end: Any = joined.token_to_id(_END)  # the number of tokens: taken if ids have gaps
-        return joined, end if self._alone.id_to_token(end) is None else None
-
     def encode(self, words: list[str]) -> Ragged:
         """The ids of each word."""
-        joined, end = self._joined
-        if end is None or any(_END in word for word in words):
-            return Ragged.of_lists(encode_each(self._alone, words))
-        starts = range(0, len(words), _JOINED)
-        texts = [_END.join([*words[start : start + _JOINED], ""]) for start in starts]
-        ids = Ragged.of_lists(encode_each(joined, texts)).values
-        ends = np.flatnonzero(ids == end)
-        return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
+        return Ragged.of_lists(encode_each(self._alone, words))
 
 
 class PieceEncoder(Protocol):
