@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
 
 Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
@@ -30,8 +32,7 @@ class AddedTokens:
         contents = [content for content, _ in by_pair]
         rows = [[t["id"], t["lstrip"], t["rstrip"]] for _, t in by_pair]
         self._flags = np.array(rows, np.int64).reshape(len(rows), 3)
-        self._letters = np.frombuffer(b"".join(contents), np.uint8)
-        self._starts = np.append(0, np.cumsum([*map(len, contents)])).astype(np.int64)
+        self._letters, self._starts = utf8_bytes(pa.array(contents, pa.large_binary()))
         self._of_pair = np.zeros((1 << 16) + 1, np.int64)
         self._of_byte = np.full(256, -1, np.int64)
         for token, content in enumerate(contents):

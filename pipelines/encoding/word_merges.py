@@ -10,13 +10,14 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
 from textmill.pipelines.encoding.word_loop import KEPT
-from textmill.pipelines.encoding.word_slots import ODD
+from textmill.pipelines.encoding.word_slots import number_slot
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.rows.text_bytes import code_point
+from textmill.pipelines.rows.text_bytes import code_point, utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -63,8 +64,7 @@ class Merges:
         tokens = [token for token in vocab if token and alphabet.issuperset(token)]
         spelt = dict(zip(spelt_bytes(tokens), map(vocab.__getitem__, tokens), strict=True))
         words = {word: i for word, i in spelt.items() if len(word) <= KEPT and _is_text(word)}
-        data = np.frombuffer(b"".join(words), np.uint8)
-        starts = np.append(0, np.cumsum([*map(len, words)])).astype(np.int64)
+        data, starts = utf8_bytes(pa.array([*words], pa.large_binary()))
         (ids, offsets), _ = self.encode(data, starts, np.arange(len(words)))
         are_merged = (np.diff(offsets) == 1) & (ids[offsets[:-1]] == [*words.values()])
         pairs = zip(words.items(), are_merged.tolist(), strict=True)
@@ -114,7 +114,7 @@ def _table_of_merges(model: Mapping[str, Any]) -> np.ndarray:
 
 @entry(types.void(_ROWS, _INTS, _INTS))
 def enter_merges(merges, pairs, results):
-    """Fills the hash table of merges: a row is a pair of ids and its result, -1 if it is free.
+    """Fills the table of merges: a number is a pair of ids, its value the result of merging them.
 
     If a merge occurs twice, the last one counts, as with `tokenizers`.
 
@@ -123,25 +123,16 @@ def enter_merges(merges, pairs, results):
       pairs: int64, left id << 32 | right id.
       results: int64, rank << 32 | id of the merged token.
     """
-    last = merges.shape[0] - 1
     for k in range(pairs.size):
-        slot = pairs[k] * ODD
-        slot = (slot ^ slot >> 32) & last
-        while merges[slot, 1] >= 0 and merges[slot, 0] != pairs[k]:
-            slot = (slot + 1) & last
+        slot = number_slot(merges, pairs[k])
         merges[slot, 0], merges[slot, 1] = pairs[k], results[k]
 
 
 @inner
 def _merge_once(merges, symbols, results, where):
     """Looks up the pair of symbols at `where` and writes its result to `results`."""
-    pair = symbols[where] << 32 | symbols[where + 1]
-    last = merges.shape[0] - 1
-    slot = pair * ODD
-    slot = (slot ^ slot >> 32) & last
-    while merges[slot, 1] >= 0 and merges[slot, 0] != pair:
-        slot = (slot + 1) & last
-    results[where] = merges[slot, 1] if merges[slot, 1] >= 0 else _NO_MERGE
+    result = merges[number_slot(merges, symbols[where] << 32 | symbols[where + 1]), 1]
+    results[where] = result if result >= 0 else _NO_MERGE
 
 
 @inner
