@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
 
 Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
@@ -18,7 +20,7 @@ _START, _STOP, _TOKEN = range(3)  # found[3, _ROOM]
 _ID, _LSTRIP, _RSTRIP = range(3)  # flags[T, 3]
 _DOCUMENT, _PLACE, _LEAST = range(3)  # at[3]: the progress of the loop
 _ROOM = 1 << 12  # tokens found in one call
-_FEW, _BLOCK = 6, 128  # pairs of bytes that are compared with each block of bytes
+_FEW, _BLOCK = 6, 128  # bytes, and pairs of them, that are compared with a block of bytes
 
 
 class AddedTokens:
@@ -30,8 +32,7 @@ class AddedTokens:
         contents = [content for content, _ in by_pair]
         rows = [[t["id"], t["lstrip"], t["rstrip"]] for _, t in by_pair]
         self._flags = np.array(rows, np.int64).reshape(len(rows), 3)
-        self._letters = np.frombuffer(b"".join(contents), np.uint8)
-        self._starts = np.append(0, np.cumsum([*map(len, contents)])).astype(np.int64)
+        self._letters, self._starts = utf8_bytes(pa.array(contents, pa.large_binary()))
         self._of_pair = np.zeros((1 << 16) + 1, np.int64)
         self._of_byte = np.full(256, -1, np.int64)
         for token, content in enumerate(contents):
@@ -41,8 +42,9 @@ class AddedTokens:
                 self._of_byte[content[0]] = token
         self._of_pair = np.cumsum(self._of_pair)
         self._begins = (np.diff(self._of_pair) > 0) | np.repeat(self._of_byte >= 0, 256)
-        pairs = np.flatnonzero(self._begins)
-        self._pairs = np.stack(np.divmod(pairs if len(pairs) <= _FEW else [], 256)).astype(np.uint8)
+        pairs = np.stack(np.divmod(np.flatnonzero(self._begins), 256)).astype(np.uint8)
+        firsts = np.unique(pairs[0])
+        self._few = tuple(x if x.shape[-1] <= _FEW else x[..., :0].copy() for x in (firsts, pairs))
 
     def encode_around(
         self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray, encode: Encode
@@ -81,10 +83,9 @@ class AddedTokens:
         parts = [np.empty((3, 0), np.int64)]
         at = np.zeros(3, np.int64)
         tokens = self._begins, self._letters, self._starts, self._of_pair, self._of_byte
-        pairs = self._pairs
         while len(self._flags) and at[_PLACE] < len(data):
             found = np.empty((3, _ROOM), np.int64)
-            count = _match_tokens(data, offsets, tokens, pairs, self._flags, at, found)
+            count = _match_tokens(data, offsets, tokens, self._few, self._flags, at, found)
             parts.append(found[:, :count])
         return np.concatenate(parts, axis=1)
 
@@ -147,12 +148,22 @@ def _longest(data, i, stop, tokens):
 
 
 @inner
-def _has_pair(block, pairs):
-    """Whether two bytes in a row of a block are one of the pairs."""
+def _has_byte(block, bytes_):
+    """Whether a block has one of a few bytes."""
     least = np.uint8(255)
+    for byte in bytes_:
+        for i in range(_BLOCK):  # LLVM compares 32 bytes at once
+            least = min(least, np.uint8(block[np.uint64(i)] ^ byte))
+    return least == 0
+
+
+@inner
+def _has_pair(block, pairs):
+    """Whether two bytes in a row of a block are one of the pairs, if these are few."""
+    least = np.uint8(255 * (pairs.size > 0))
     for pair in range(pairs.shape[1]):
         first, second = pairs[0, pair], pairs[1, pair]
-        for i in range(_BLOCK):  # LLVM compares 32 bytes at once
+        for i in range(_BLOCK):
             one, two = block[np.uint64(i)] ^ first, block[np.uint64(i + 1)] ^ second
             least = min(least, np.uint8(one | two))
     return least == 0
@@ -168,33 +179,34 @@ _FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
         _BYTES,
         _INTS,
         types.Tuple((_FLAGS, _BYTES, _INTS, _INTS, _INTS)),
-        types.uint8[:, ::1],
+        types.Tuple((types.uint8[::1], types.uint8[:, ::1])),
         types.int64[:, ::1],
         types.int64[::1],
         types.int64[:, ::1],
     )
 )
-def _match_tokens(data, offsets, tokens, pairs, flags, at, found):
+def _match_tokens(data, offsets, tokens, few, flags, at, found):
     """Writes tokens to `found`, from `at` on, until `found` is full; returns how many."""
     begins, _, starts, _, _ = tokens
+    firsts, pairs = few
     document, place, least = at[_DOCUMENT], at[_PLACE], at[_LEAST]
     number, last = 0, data.size - 1
-    tried = place  # the block before has such a pair
+    tried = place  # the block before may have a token
     while number < found.shape[1]:
-        some = pairs.size > 0
-        while some and place >= tried and place + _BLOCK <= last:
-            if _has_pair(data[place : place + _BLOCK + 1], pairs):
+        while firsts.size and place >= tried and place + _BLOCK <= last:
+            has = _has_byte(data[place : place + _BLOCK], firsts)
+            if has and _has_pair(data[place : place + _BLOCK + 1], pairs):
                 tried = place + _BLOCK
             else:
                 place += _BLOCK
-        while not some and place + 8 <= last:  # 4.4 GB/s; the loop below: 1.3
+        limit, some = tried if place < tried else last, False
+        while not some and place + 8 <= limit:  # 4.4 GB/s; the loop below: 1.3
             for k in range(8):
                 i = np.uint64(place + k)
                 some |= begins[
                     np.uint64(data[i]) << np.uint64(8) | np.uint64(data[i + np.uint64(1)])
                 ]
             place += 0 if some else 8
-        limit = tried if place < tried else last
         while place < limit and not begins[np.int64(data[place]) << 8 | data[place + 1]]:
             place += 1
         if place == limit < last:

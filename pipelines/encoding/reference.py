@@ -6,15 +6,15 @@ Other files of pipelines/ import `tokenizers` from here. They use of it
 - to encode documents without a fast backend, and to compare one with it: encode, encode_batch,
   encode_batch_fast, no_truncation, no_padding; of an Encoding ids, offsets, sequence_ids, type_ids;
 - to decode rows: decode, decode_batch;
-- to find tokens: get_vocab, get_added_tokens_decoder, token_to_id, id_to_token;
-- to encode single words by a tokenizer's own parts: Tokenizer(model), AddedToken,
-  add_special_tokens, pre_tokenizers.ByteLevel and Digits, normalizers.Replace;
+- to find tokens: get_vocab, get_added_tokens_decoder;
+- to encode single words by a tokenizer's own parts: Tokenizer(model), pre_tokenizers.ByteLevel and
+  Digits, normalizers.Replace;
 - for its Unicode tables and regular expressions: Regex, pre_tokenizers.Split and PreTokenizer,
   normalizers.Normalizer, Sequence and those of `normal_text.NORMALIZERS`; normalize_str,
   pre_tokenize_str;
-- to write what `train_tokenizer` trained: models.BPE and WordPiece, normalizers.BertNormalizer,
-  pre_tokenizers.BertPreTokenizer, Metaspace and Sequence, decoders.ByteLevel and WordPiece,
-  processors.ByteLevel, RobertaProcessing and TemplateProcessing.
+- to write what `train_tokenizer` trained: AddedToken, add_special_tokens, models.BPE and WordPiece,
+  normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer, Metaspace and Sequence,
+  decoders.ByteLevel and WordPiece, processors.ByteLevel, RobertaProcessing and TemplateProcessing.
 
 1.0.0rc3 has encode, encode_batch and decode of these, and ids and type_ids of an Encoding.
 """

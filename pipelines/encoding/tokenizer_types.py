@@ -18,11 +18,7 @@ from textmill.pipelines.encoding.normal_text import NORMALIZERS
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
 from textmill.pipelines.encoding.reference import Tokenizer, normalizers, pre_tokenizers
 from textmill.pipelines.encoding.splitter import split_by
-from textmill.pipelines.encoding.word_merges import (
-    merges_of_bytes,
-    merges_of_characters,
-    whole_words,
-)
+from textmill.pipelines.encoding.word_merges import merges_of_bytes, merges_of_characters
 from textmill.pipelines.encoding.word_pieces import pieces_of
 from textmill.pipelines.encoding.word_table import (
     EncodingPlan,
@@ -130,7 +126,6 @@ def _plan_byte_level(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
             _splitter(patterns),
             WordEncoder(tokenizer, _words_of_bytes),
             merges_of_bytes(model),
-            whole_words(model["vocab"]) if model.get("ignore_merges") else None,
         ),
         raw,
         normalizers=tuple(normal),

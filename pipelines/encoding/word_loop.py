@@ -50,7 +50,6 @@ _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _IDS = types.Array(types.uint32, 1, "C", readonly=True)
 _ROWS = types.int64[:, ::1]
 _SLOTS = types.Tuple((_ROWS, types.uint32[:, ::1]))
-_FOUND = types.Tuple((types.int64[::1], _ROWS))
 _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 
 
@@ -118,12 +117,6 @@ def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
         new += slot < 0
         found[n] = max(slot, -1 - slot)
     at[NEW], at[UNKEPT], at[MISSES] = new, unkept, misses
-
-
-@entry(types.void(_BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, _FOUND))
-def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
-    """`_find_words` for a caller in Python."""
-    _find_words(data, eights, starts, slots, long_words, at, scratch, becomes)
 
 
 # ---- the ids of new words ----

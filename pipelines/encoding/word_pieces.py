@@ -11,17 +11,19 @@ Legend: N bytes of text, W words of a chunk, V tokens of the vocabulary, S edges
 """
 
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.encoding.word_loop import KEPT
-from textmill.pipelines.encoding.word_slots import ODD
+from textmill.pipelines.encoding.word_slots import number_slot
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
 
 FORMS = 0x2028  # code points that may have a normal form
@@ -76,7 +78,7 @@ class Pieces:
         self._rules = np.array([unknown, min(longest, 1 << 62), mark, runs])
         roots = np.repeat([0, 1], [len(tokens), len(later)])
         ids = np.array([*tokens.values(), *later.values()], np.int64)
-        letters, offsets = _joined([token.encode() for token in (*tokens, *later)])
+        letters, offsets = utf8_bytes(pa.array([*tokens, *later], pa.large_string()))
         most = len(letters) + 2
         while True:  # the first trie has a node per letter, the second only those in use
             edges = np.full((2 << most.bit_length(), 2), -1, np.int32)
@@ -156,25 +158,7 @@ def _packed(kind: int, form: str) -> int:
     return kind << 60 | len(letters) << 56 | int.from_bytes(letters, "little")
 
 
-def _joined(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """The words joined, and where each begins: int64[words + 1]."""
-    offsets = np.append(0, np.cumsum([len(word) for word in words])).astype(np.int64)
-    return np.frombuffer(b"".join(words), np.uint8), offsets
-
-
 # ---- loops ----
-
-
-@inner
-def _slot(edges, node, byte):
-    """The slot of an edge, or the free one where it would be."""
-    key = node << 8 | byte
-    last = edges.shape[0] - 1
-    slot = key * ODD
-    slot = (slot ^ slot >> 32) & last
-    while edges[slot, 0] != key and edges[slot, 0] >= 0:
-        slot = (slot + 1) & last
-    return slot
 
 
 @entry(types.int64(_BYTES, _INTS, _INTS, _INTS, _TRIE))
@@ -197,7 +181,7 @@ def enter_pieces(letters, offsets, roots, ids, trie):
         node = roots[piece]
         for j in range(offsets[piece], offsets[piece + 1]):
             byte = np.int64(letters[j])
-            slot = _slot(edges, node, byte)
+            slot = number_slot(edges, node << 8 | byte)
             if edges[slot, 0] < 0:
                 edges[slot, 0], edges[slot, 1] = node << 8 | byte, nodes
                 nodes += 1
@@ -216,7 +200,7 @@ def _longest_pieces(text, trie, rules, ids, total):
     while place < size and characters <= rules[LONGEST]:
         node, j, found, stop = np.int64(place > 0), place, np.int64(-1), place
         while j < size:
-            slot = _slot(edges, node, np.int64(text[j]))
+            slot = number_slot(edges, node << 8 | np.int64(text[j]))
             if edges[slot, 0] < 0:
                 break
             node = np.int64(edges[slot, 1])
@@ -258,7 +242,7 @@ def _best_pieces(text, trie, scores, unknown, path, ids, total):
         while after < size and text[after] & 0xC0 == 0x80:
             after += 1
         for j in range(place, size):
-            slot = _slot(edges, node, np.int64(text[j]))
+            slot = number_slot(edges, node << 8 | np.int64(text[j]))
             if edges[slot, 0] < 0:
                 break
             node = np.int64(edges[slot, 1])

@@ -1,4 +1,4 @@
-"""Hash tables of words, compiled by numba: the part that the tables of ids and of counts share.
+"""Hash tables, compiled by numba: of words, as far as tables of ids and of counts share it.
 
 The first two numbers of a slot are the key, so comparing two numbers finds most words:
 
@@ -6,6 +6,8 @@ The first two numbers of a slot are the key, so comparing two numbers finds most
     high   bytes 8 to 14 and, on top, its size  2**63 + its number in the table of long words
 
 `high` is 0 in a free slot. The numbers after them belong to the particular table.
+
+The table of `number_slot` has a number from 0 on and its value in each slot, -1 in a free one.
 """
 
 from typing import Any
@@ -47,23 +49,34 @@ SHORT = 15  # bytes of the longest word that fits into the key
 LOW_MASK = np.array([(1 << 8 * n) - 1 for n in range(8)] + [-1] * 8, np.int64)  # by size
 HIGH_MASK = np.array([0] * 8 + [(1 << 8 * n) - 1 for n in range(8)], np.int64)
 NUMBERED = np.int64(-(2**63))  # on top of the number of a long word
-ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
+_ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _MIX = np.int64(-4417276706812531889)  # another odd number
 
 
 @inner
 def short_hash(low, high):
     """A hash whose low bits depend on every bit of the word: many differ in only one letter."""
-    mixed = (low ^ high * _MIX) * ODD
+    mixed = (low ^ high * _MIX) * _ODD
     mixed = (mixed ^ mixed >> 32) * _MIX
     return mixed ^ mixed >> 32
+
+
+@inner
+def number_slot(table, number):
+    """The slot of a number in a table[S, 2], or the free one where it would be."""
+    last = table.shape[0] - 1
+    slot = number * _ODD
+    slot = (slot ^ slot >> 32) & last
+    while table[slot, 0] != number and table[slot, 0] >= 0:
+        slot = (slot + 1) & last
+    return slot
 
 
 @inner
 def _key(data, eights, i, size):
     """The key and the hash of a word; `high` is -1 for a long word, which has no number yet."""
     if size > SHORT:
-        low = size * ODD
+        low = size * _ODD
         for j in range(0, size - 8, 8):
             low = (low ^ eights[i + j]) * _MIX
             low ^= low >> 29

@@ -16,7 +16,7 @@ import pyarrow as pa
 from textmill.pipelines.encoding import word_loop, word_slots
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.normal_text import normalize_pieces
-from textmill.pipelines.encoding.reference import AddedToken, Tokenizer, encode_each
+from textmill.pipelines.encoding.reference import Tokenizer, encode_each
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
 from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from textmill.pipelines.encoding.word_slots import LONG, USED
@@ -26,8 +26,6 @@ from textmill.pipelines.runtime.compiled import overlapping_eights
 
 _MOST_BYTES = 256 << 20  # a larger table is cleared
 _FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
-_END = "\U0010fffd\U0010fffe"  # ends each of several joined words; text hardly ever contains it
-_JOINED = 50  # words that are joined to a text
 _BYTES_PER_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
 
 
@@ -90,7 +88,8 @@ class WordModel(Protocol):
           words: int64, the words to encode, each of at most KEPT bytes.
 
         Returns:
-          The ids of each; and the indices in `words` of those left to `tokenizers`, without ids.
+          The ids of each; and the indices in `words` of those left to `tokenizers`, whose ids here
+          do not count.
         """
         ...
 
@@ -103,14 +102,11 @@ class WordParts:
       splitter: cuts pieces into words.
       encoder: encodes a word alone as the tokenizer does within a text.
       model: encodes words in a compiled loop, if there is one.
-      whole: bytes, offsets and ids of words that are entered at the start, since `model` would give
-        them other ids.
     """
 
     splitter: Splitter
     encoder: "WordEncoder"
     model: WordModel | None = None
-    whole: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -144,10 +140,7 @@ class EncodingPlan:
 
 
 class WordEncoder:
-    """Encodes words by `tokenizers`: many in one text, with an added token after each.
-
-    That takes two thirds of the time of one text per word.
-    """
+    """Encodes words by `tokenizers`, whose object is made when it is first needed."""
 
     def __init__(self, tokenizer: Tokenizer, of_words: Callable[[Tokenizer], Tokenizer]):
         """Takes a tokenizer, and what makes one of it that encodes single words correctly."""
@@ -161,24 +154,9 @@ class WordEncoder:
     def _alone(self) -> Tokenizer:
         return self._of_words(self._tokenizer)
 
-    @cached_property
-    def _joined(self) -> tuple[Tokenizer, int | None]:
-        """The same with an added token, and its id; None if another token has that id."""
-        joined = self._of_words(self._tokenizer)
-        joined.add_special_tokens([AddedToken(_END, normalized=False)])
-        end: Any = joined.token_to_id(_END)  # the number of tokens: taken if ids have gaps
-        return joined, end if self._alone.id_to_token(end) is None else None
-
     def encode(self, words: list[str]) -> Ragged:
         """The ids of each word."""
-        joined, end = self._joined
-        if end is None or any(_END in word for word in words):
-            return Ragged.of_lists(encode_each(self._alone, words))
-        starts = range(0, len(words), _JOINED)
-        texts = [_END.join([*words[start : start + _JOINED], ""]) for start in starts]
-        ids = Ragged.of_lists(encode_each(joined, texts)).values
-        ends = np.flatnonzero(ids == end)
-        return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
+        return Ragged.of_lists(encode_each(self._alone, words))
 
 
 class PieceEncoder(Protocol):
@@ -257,7 +235,7 @@ class WordTable:
     """Known words and their ids: slots of 32 bytes, at most half of them used, and long words."""
 
     def __init__(self, words: WordParts):
-        """Starts with an empty table, or with the words of `words.whole`."""
+        """Starts with an empty table."""
         self._words = words
         self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
         answers = np.empty((ROOM, 2), np.int64)
@@ -301,22 +279,6 @@ class WordTable:
         self._long_words = np.zeros(1 << 14, np.uint8)
         self._pool = np.zeros(1 << 14, np.uint32)
         self._at = np.zeros(6, np.int64)
-        if self._words.whole is not None:
-            self._enter(*self._words.whole)
-
-    def _enter(self, data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> None:
-        """Enters words of one id each."""
-        number = len(starts) - 1
-        self._scratch = np.empty((4, number), np.int64)
-        becomes = np.empty(number, np.int64), np.empty((number, 2), np.int64)
-        self._make_room(number, int(starts[-1] - starts[0]))
-        tables = self._slots, self._long(), self._at
-        word_loop.find_words(
-            data, overlapping_eights(data), starts, *tables, self._scratch, becomes
-        )
-        words, slots = self._new()
-        self._give_ids(slots, ids[words], np.arange(len(words) + 1))
-        self._scratch = self._chunk[0]
 
     def _long(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._long_starts, self._long_words, overlapping_eights(self._long_words)
@@ -342,14 +304,11 @@ class WordTable:
         self._long_starts = grow(self._long_starts, long + 1, size // word_slots.SHORT + 1)
         self._long_words = grow(self._long_words, start, size)
 
-    def _new(self) -> tuple[np.ndarray, np.ndarray]:
-        """The new words of the chunk, and their slots."""
-        new = self._at[NEW]
-        return self._scratch[word_loop.NEW_WORDS, :new], self._scratch[word_loop.NEW_SLOTS, :new]
-
     def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Enters the ids of new words; returns the ids of words that are too long to be kept."""
-        words, slots = self._new()
+        new = self._at[NEW]
+        words = self._scratch[word_loop.NEW_WORDS, :new]
+        slots = self._scratch[word_loop.NEW_SLOTS, :new]
         left, model = np.arange(len(words)), self._words.model
         if len(words) and model is not None:
             ids, left = model.encode(data, starts, words)

@@ -7,7 +7,9 @@ from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.rows.ragged import Ragged
 
 _IDS = {"<s>": 1000, "<s>>": 1001, "</s>": 1002, "[é]": 1003}
-_MANY = {f"{c}!": 2000 + i for i, c in enumerate("abcdefg")}  # pairs that blocks are not tested for
+# Bytes, or only pairs of them, that blocks are not tested for.
+_MANY = {f"{c}!": 2000 + i for i, c in enumerate("abcdefg")}
+_MANY_PAIRS = {f"<{c}!": 2000 + i for i, c in enumerate("abcdefg")}
 _NEAR = ("<s", "</s", "[é", "<", "[", "s>", "</>", "é]", "")
 
 
@@ -22,7 +24,11 @@ def _plainly(text: str, ids: dict[str, int]) -> list[int]:
     return [i for part in parts for i in ([ids[part]] if part in ids else part.encode())]
 
 
-@pytest.mark.parametrize("ids", [_IDS, {"|": 1, **_IDS}, _IDS | _MANY], ids=["few", "byte", "many"])
+@pytest.mark.parametrize(
+    "ids",
+    [_IDS, {"|": 1, **_IDS}, _IDS | _MANY_PAIRS, _IDS | _MANY],
+    ids=["few", "byte", "pairs", "many"],
+)
 def test_tokens_and_near_misses_at_the_ends_of_blocks(ids):
     """Blocks of 128 bytes are skipped; a token may begin or end at any byte near their ends."""
     sizes = [*range(4), *range(122, 132), *range(250, 260)]

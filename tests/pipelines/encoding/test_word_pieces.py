@@ -21,6 +21,7 @@ _LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
 _CHARACTERS = [*_LETTERS * 3, *".,-'\"`“”…«°´¨ \u00a0\u0301中<>_", "``", "''", "<unk>", "##a", "@@"]
 _PREFIXES = ("##", "@@", "", "a")
 _DRAWS = st.randoms(use_true_random=True)
+_UNREACHABLE = {"qxq": 2000, "Ã©ä¸Ń": 2001}  # as byte-level BPE spells "qxq" and "é中"
 _WORD_PIECE, _UNIGRAM = ("BERT uncased", "BERT cased"), ("T5, XLM-R", "T5 by Metaspace", "ALBERT")
 
 
@@ -99,6 +100,16 @@ def test_sentencepiece_bpe_with_any_merges(draw):
     backend = backend_of(tokenizer)
     assert isinstance(backend.plan.words.model, Merges)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
+
+
+def test_whole_words_that_merges_do_not_give():
+    """With `ignore_merges`: no merges lead to "qxq" and "é中", which are one id each."""
+    config = config_of(small_tokenizer("Llama 3"))
+    config = changed(config, "model", "vocab", value=config["model"]["vocab"] | _UNREACHABLE)
+    tokenizer = _bare(config)
+    texts = ["qxq1é中 1qxq qxqq", "qxqé中", "qxq"]
+    assert tokenizer.encode(texts[0]).ids[0] == 2000
+    assert different(backend_of(tokenizer), tokenizer, texts) == []
 
 
 @pytest.mark.parametrize(
