@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
-from textmill.pipelines.runtime.compiled import entry, inner
+from textmill.pipelines.runtime.compiled import entry, inner, intrinsic, overlapping_eights
 
 _AT_ONCE = 1 << 18  # bytes whose words are hashed together, small enough for the cache
 
@@ -70,7 +70,8 @@ def hash_some_words(data: np.ndarray, bounds: np.ndarray) -> HashedWords:
     room = (len(data) + len(bounds)) // 2
     hashes, spans = np.empty(room, np.uint64), np.empty((2, room), np.int64)
     offsets = np.empty(len(bounds), np.int64)
-    words = hash_text(data, bounds, character_table(), hashes, spans[0], spans[1], offsets)
+    text = data, overlapping_eights(data), bounds, character_table()
+    words = hash_text(*text, hashes, spans[0], spans[1], offsets)
     return HashedWords(hashes[:words], offsets, spans[0, :words], spans[1, :words])
 
 
@@ -154,6 +155,14 @@ _LAST = np.uint64(0xC2B2AE3D27D4EB4F)
 _32 = np.uint64(32)
 _29 = np.uint64(29)
 _SPACE = np.uint64(0x20)
+_8 = np.uint64(8)
+_NO_BITS, _ALL_BITS = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
+_LOW_BYTE, _TOP_BYTE = np.uint64(0xFF), np.uint64(0xFF << 56)
+_GATHER = np.uint64(0x0102040810204080)  # the lowest bits of eight bytes become the top byte
+_CASE, _CASES = np.uint8(0x20), np.uint64(0x2020202020202020)  # set in "a" and "1", not in "A"
+_A, _LETTERS, _ZERO, _DIGITS = np.uint8(0x61), np.uint8(26), np.uint8(0x30), np.uint8(10)
+_OTHER, _NOT_ASCII = np.uint8(0x80), np.uint64(0x8080808080808080)
+_RUNS_AT_ONCE = 512
 
 
 @inner
@@ -173,12 +182,100 @@ def _same_words(types: Any) -> Any:
     return types.boolean[::1](data, ints, ints, ints, data, ints, ints, ints, ints, table)
 
 
-@entry(lambda t: t.int64(*_inputs(t), t.uint64[::1], *[t.int64[::1]] * 3))
-def hash_text(data, bounds, table, hashes, starts, stops, offsets):
-    """Finds and hashes words.
+@intrinsic
+def _trailing_zeros(context: Any, value: Any) -> Any:
+    """The number of zeros below the lowest bit of a uint64 that is not 0."""
+    # Imported here, by numba's compiler, since numba takes 0.3 s to import.
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@inner
+def _may_be_of_word(byte):
+    """1 for ASCII's letters and digits, and for all bytes of other characters."""
+    is_letter = np.uint8((byte | _CASE) - _A) < _LETTERS
+    return np.uint8(is_letter | (np.uint8(byte - _ZERO) < _DIGITS) | (byte >= _OTHER))
+
+
+@inner
+def _find_runs(data, place, stop, strip, bits, turns):
+    """Finds runs of bytes that may be of words, until `turns` is full.
 
     Args:
       data: uint8[N], UTF-8.
+      place: the byte to begin at, which continues no run.
+      stop: the byte after the last one of the document.
+      strip: uint8[2, 64], scratch.
+      bits: uint64[8], the bytes of strip[1].
+      turns: int64, out: the first byte of each run, and the byte after its last one.
+
+    Returns:
+      The number of runs; the byte to continue at, or `stop`.
+    """
+    count, before = 0, _NO_BITS
+    while place < stop and count + 64 <= turns.size:
+        size = min(64, stop - place)
+        some = data[place : place + size]
+        if size < 64:
+            strip[0] = 0
+            strip[0, :size] = some
+            some = strip[0]
+        for i in range(64):  # LLVM compares all at once
+            strip[1, np.uint64(i)] = _may_be_of_word(some[np.uint64(i)])
+        mask = _NO_BITS
+        for i in range(8):
+            mask = mask >> _8 | (bits[np.uint64(i)] * _GATHER & _TOP_BYTE)
+        turning = mask ^ (mask << np.uint64(1) | before)
+        before = mask >> np.uint64(63)
+        while turning != _NO_BITS:
+            turns[np.uint64(count)] = place + _trailing_zeros(turning)
+            turning &= turning - np.uint64(1)
+            count += 1
+        place += size
+    if count & 1 and place < stop:
+        count -= 1
+        place = turns[count]
+    elif count & 1:
+        turns[count] = stop
+        count += 1
+    return count >> 1, place
+
+
+@inner
+def _hash_letters(letters, count):
+    """Mixes up to eight letters, the bytes of each uint64 that are not 0, in place."""
+    for word in range(count):  # LLVM mixes eight words at once
+        rest, mixed = letters[np.uint64(word)], _SEED
+        for _ in range(8):
+            letter = rest & _LOW_BYTE
+            more = (mixed ^ letter) * _STEP
+            more ^= more >> _32
+            mixed = more if letter != _NO_BITS else mixed
+            rest >>= _8
+        letters[np.uint64(word)] = mixed
+
+
+def _text_and_words(types: Any) -> Any:
+    data, ints, table = _inputs(types)
+    eights = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
+    return types.int64(data, eights, ints, table, types.uint64[::1], *[types.int64[::1]] * 3)
+
+
+@entry(_text_and_words)
+def hash_text(data, eights, bounds, table, hashes, starts, stops, offsets):
+    """Finds and hashes words.
+
+    Runs of ASCII's letters and digits are words, and hashed many at once. Runs with other
+    characters are scanned character by character.
+
+    Args:
+      data: uint8[N], UTF-8.
+      eights: int64[N - 7], `overlapping_eights` of the data.
       bounds: int64[D + 1], where documents begin.
       table: uint32[code points], from `character_table`.
       hashes: uint64 of at least (N + D + 1) // 2 elements, receives the hash of each word.
@@ -190,44 +287,80 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
       W, the number of words.
     """
     found, offsets[0] = 0, 0
+    strip, turns = np.empty((2, 64), np.uint8), np.empty(2 * _RUNS_AT_ONCE, np.int64)
+    bits, letters = strip[1].view(np.uint64), np.empty(_RUNS_AT_ONCE, np.uint64)
+    is_ascii = np.empty(_RUNS_AT_ONCE, np.bool_)
     for document in range(bounds.size - 1):
         place, stop = bounds[document], bounds[document + 1]
-        inside, alone, mixed = False, False, _SEED
         while place < stop:
-            code, size = np.int64(data[place]), 1
-            if code >= 0x80:
-                code, size = code_point(data, place)
-            folded = table[code]
-            if inside and folded - _1 < THAI - _1:  # the common case: a letter within a word
-                mixed = (mixed ^ np.uint64(folded)) * _STEP
-                mixed ^= mixed >> _32
-                place += size
-                continue
-            if folded >= MARK:
-                if (inside or alone) and folded != SKIP:
-                    letter = np.uint64(folded)
-                    if folded == SHARP:
-                        letter = _S
-                        mixed = (mixed ^ letter) * _STEP
+            count, place = _find_runs(data, place, stop, strip, bits, turns)
+            for run in range(count):
+                start, end = turns[np.uint64(2 * run)], turns[np.uint64(2 * run + 1)]
+                eight = _NOT_ASCII  # near the end of the data: byte by byte
+                if start < eights.size:
+                    eight = np.uint64(eights[start]) | _CASES
+                eight &= _ALL_BITS >> np.uint64(64 - 8 * min(end - start, 8))
+                letters[np.uint64(run)] = eight
+                is_ascii[np.uint64(run)] = eight & _NOT_ASCII == _NO_BITS
+            _hash_letters(letters, count)
+            for run in range(count):
+                start, end = turns[np.uint64(2 * run)], turns[np.uint64(2 * run + 1)]
+                mixed, is_plain = letters[np.uint64(run)], is_ascii[np.uint64(run)]
+                if is_plain:
+                    seen = np.uint8(0)
+                    for byte in data[start + 8 : end]:
+                        seen |= byte
+                        mixed = (mixed ^ np.uint64(byte | _CASE)) * _STEP
                         mixed ^= mixed >> _32
+                    is_plain = seen < _OTHER
+                if is_plain:
+                    hashes[found] = _finish(mixed)
+                    starts[found], stops[found] = start, end
+                    found += 1
+                else:
+                    found = _hash_run(data, start, end, table, hashes, starts, stops, found)
+        offsets[document + 1] = found
+    return found
+
+
+@inner
+def _hash_run(data, place, stop, table, hashes, starts, stops, found):
+    """Finds and hashes the words of a run, character by character; returns their last number."""
+    inside, alone, mixed = False, False, _SEED
+    while place < stop:
+        code, size = np.int64(data[place]), 1
+        if code >= 0x80:
+            code, size = code_point(data, place)
+        folded = table[code]
+        if inside and folded - _1 < THAI - _1:  # the common case: a letter within a word
+            mixed = (mixed ^ np.uint64(folded)) * _STEP
+            mixed ^= mixed >> _32
+            place += size
+            continue
+        if folded >= MARK:
+            if (inside or alone) and folded != SKIP:
+                letter = np.uint64(folded)
+                if folded == SHARP:
+                    letter = _S
                     mixed = (mixed ^ letter) * _STEP
                     mixed ^= mixed >> _32
-            else:
-                if inside or alone:
-                    hashes[found] = _finish(mixed)
-                    stops[found] = place
-                    found += 1
-                inside, alone = 0 < folded < THAI, folded >= THAI
-                if folded != 0:
-                    starts[found] = place
-                    mixed = (_SEED ^ np.uint64(folded)) * _STEP
-                    mixed ^= mixed >> _32
-            place += size
-        if inside or alone:
-            hashes[found] = _finish(mixed)
-            stops[found] = stop
-            found += 1
-        offsets[document + 1] = found
+                mixed = (mixed ^ letter) * _STEP
+                mixed ^= mixed >> _32
+        else:
+            if inside or alone:
+                hashes[found] = _finish(mixed)
+                stops[found] = place
+                found += 1
+            inside, alone = 0 < folded < THAI, folded >= THAI
+            if folded != 0:
+                starts[found] = place
+                mixed = (_SEED ^ np.uint64(folded)) * _STEP
+                mixed ^= mixed >> _32
+        place += size
+    if inside or alone:
+        hashes[found] = _finish(mixed)
+        stops[found] = stop
+        found += 1
     return found
 
 

@@ -1,5 +1,6 @@
 import json
 import unicodedata
+from random import Random
 
 import numpy as np
 import pytest
@@ -90,6 +91,34 @@ def test_words_are_those_found_character_by_character(texts, at_once):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_hashes, "_AT_ONCE", at_once)
         check(texts)
+
+
+def hash_slowly(word):
+    """The hash of a folded word, letter by letter."""
+    mixed, ones = 0x9E3779B97F4A7C15, 2**64 - 1
+    for letter in word:
+        mixed = (mixed ^ ord(letter)) * 0xD6E8FEB86659FD93 & ones
+        mixed ^= mixed >> 32
+    mixed = (mixed ^ mixed >> 29) * 0xC2B2AE3D27D4EB4F & ones
+    return mixed ^ mixed >> 32
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from(["", "é", "éß'ж"]))
+def test_long_texts_of_words_of_all_lengths(seed, documents, others):
+    random, letters = Random(seed), "abcXYZ019" * 4 + others
+    sizes, between = (1, 3, 7, 8, 9, 17, 70), (" ", ", ", "_")
+    texts = [
+        "".join(
+            "".join(random.choices(letters, k=random.choice(sizes))) + random.choice(between)
+            for _ in range(random.randrange(700))
+        ).strip()
+        for _ in range(documents)
+    ]
+    check(texts)
+    words, text = hash_words(column(texts)), "".join(texts).encode()
+    for start, stop, value in zip(words.starts, words.stops, words.hashes.tolist(), strict=True):
+        word = text[start:stop].decode().replace("ß", "ss").lower()
+        assert value == hash_slowly(word)
 
 
 def test_hard_strings():
