@@ -11,8 +11,7 @@ Each pass over a chunk of words does little per word, so that a processor works 
 reads a slot, which is rarely in a near cache, once. The passes call no functions that take arrays,
 since numba would count references.
 
-Legend: N bytes of text, W words of a chunk, S slots (a power of two), L long words, U words of a
-chunk that are too long to be kept.
+Legend: N bytes of text, W words of a chunk, S slots (a power of two), L long words.
 """
 
 import numpy as np
@@ -35,14 +34,13 @@ from textmill.pipelines.runtime.compiled import entry, inner
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # slots viewed as uint32[S, 8]
-POOL, NEW, UNKEPT, MISSES = range(2, 6)  # at[6], after USED and LONG: the table's and the chunk's
+POOL, NEW, MISSES = range(2, 5)  # at[5], after USED and LONG: the table's and the chunk's
 DOCUMENT, PLACE, WORD, CHUNK = range(4)  # written[4]: the progress of writing ids
 CUT, FIND, FILL, WRITE, DONE = range(5)  # stages of a chunk
 WORDS = 1 << 11  # about as many in a chunk, whose arrays take 100 kB
-MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
+MISSED, NEW_WORDS, NEW_SLOTS = range(3)  # scratch[3, W]
 BLOCK = 512  # words whose keys are computed before they are looked up
 INLINE = 3  # ids that a slot holds
-KEPT = 256  # bytes of the longest word that is kept
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
@@ -67,12 +65,11 @@ def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
       slots: int64[S, 4], all zeros at first, with room for all words.
       long_words: where they begin, int64[L + 1]; the words joined, uint8; the eight bytes from each
         byte of these on. With room for all words.
-      at: int64[6].
-      scratch: int64[4, W]. Row MISSED receives the numbers of at[MISSES] words without an answer
-        yet; NEW_WORDS and NEW_SLOTS those of at[NEW] new words, and their slots; UNKEPT_WORDS those
-        of words that are too long to be kept.
-      becomes: receives the slot of each word, or -1 - its index in UNKEPT_WORDS, int64[W]; and its
-        answer, the second half of its slot, int64[W, 2].
+      at: int64[5].
+      scratch: int64[3, W]. Row MISSED receives the numbers of at[MISSES] words without an answer
+        yet; NEW_WORDS and NEW_SLOTS those of at[NEW] new words, and their slots.
+      becomes: receives the slot of each word, int64[W]; and its answer, the second half of its
+        slot, int64[W, 2].
     """
     found, answers = becomes
     last = slots.shape[0] - 1
@@ -103,20 +100,15 @@ def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
     for n in range(near, words):
         scratch[MISSED, misses] = n
         misses += 1
-    new, unkept = 0, 0
+    new = 0
     for miss in range(misses):
         n = scratch[MISSED, miss]
         size = starts[n + 1] - starts[n]
-        if size > KEPT:
-            scratch[UNKEPT_WORDS, unkept] = n
-            unkept += 1
-            found[n] = -unkept
-            continue
         slot = find_slot(data, eights, starts[n], size, slots, long_words, at)
         scratch[NEW_WORDS, new], scratch[NEW_SLOTS, new] = n, -1 - slot
         new += slot < 0
         found[n] = max(slot, -1 - slot)
-    at[NEW], at[UNKEPT], at[MISSES] = new, unkept, misses
+    at[NEW], at[MISSES] = new, misses
 
 
 # ---- the ids of new words ----
@@ -132,7 +124,7 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
       offsets: int64[words + 1].
       views: the slots, as int64[S, 4] and as uint32[S, 8].
       pool: uint32, with room for all ids.
-      at: int64[6].
+      at: int64[5].
     """
     slots, numbers = views
     for k in range(new_slots.size):
@@ -152,52 +144,23 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
 
 
 @inner
-def _answer_missed(missed, answers, found, slots, unkept):
-    """Answers for the words that were not in the slot of their hash.
-
-    Args:
-      missed: int64, the words without an answer.
-      answers: the second half of each word's slot, as int64[W, 2] and as uint32[W, 4].
-      found: int64[W], slots, or -1 - a number among the words that are not kept.
-      slots: int64[S, 4].
-      unkept: ids of the words that are not kept, uint32, and where those of each begin, int64[U+1].
-    """
-    rows, numbers = answers
-    long_ids, long_offsets = unkept
-    for n in missed:
-        slot = found[n]
-        if slot >= 0:
-            rows[n, 0], rows[n, 1] = slots[slot, IDS], slots[slot, REST]
-        else:
-            first = long_offsets[-slot - 1]
-            number = long_offsets[-slot] - first
-            rows[n, 0] = first
-            if number <= INLINE:
-                for j in range(number):
-                    numbers[n, j] = long_ids[first + j]
-            numbers[n, INLINE] = number
-
-
-@inner
-def _write_ids(words, offsets, answers, pools, ids, id_offsets, written):
+def _write_ids(starts, offsets, answers, pool, ids, id_offsets, written):
     """Writes the ids of a chunk's words until `ids` is full.
 
     Args:
-      words: slots, negative for words that are not kept, int64[W]; and starts, int64[W + 1].
+      starts: int64[W + 1].
       offsets: int64[documents + 1], where documents begin in the text.
-      answers: as completed by `_answer_missed`.
-      pools: uint32, the ids of words that are kept, and of those that are not.
+      answers: the second half of each word's slot, as int64[W, 2] and as uint32[W, 4].
+      pool: uint32, the ids of words with more than INLINE.
       ids: uint32, written from written[PLACE] on.
       id_offsets: int64[documents + 1], receives where the ids of a document begin.
       written: int64[4]; written[WORD] is W when all ids are written.
     """
-    found, starts = words
     rows, numbers = answers
-    pool, long_ids = pools
     document, place = written[DOCUMENT], written[PLACE]
     n, room = written[WORD], ids.size - INLINE
     end = offsets[document + 1]
-    while n < found.size:
+    while n < starts.size - 1:
         word, first = np.uint64(n), np.uint64(place)
         number = np.int64(numbers[word, INLINE])
         if place > room or place + number > ids.size:
@@ -213,7 +176,7 @@ def _write_ids(words, offsets, answers, pools, ids, id_offsets, written):
         else:
             start = rows[n, 0]
             for j in range(number):
-                ids[place + j] = pool[start + j] if found[n] >= 0 else long_ids[start + j]
+                ids[place + j] = pool[start + j]
         place += number
         n += 1
     written[DOCUMENT], written[PLACE], written[WORD] = document, place, n
@@ -229,7 +192,6 @@ _STARTS = types.int64[::1]
 def _has_room(starts, slots, long_words, at):
     """Whether the table has room for these words if all are new."""
     words, size = starts.size - 1, starts[starts.size - 1] - starts[0]
-    size = min(size, words * KEPT)
     begins, letters, _ = long_words
     return (
         2 * (at[USED] + words + 1) <= slots.shape[0]
@@ -245,11 +207,10 @@ def _has_room(starts, slots, long_words, at):
         types.Tuple((_INTS, TABLES, _INTS, _STARTS, _STARTS)),
         types.Tuple((_ROWS, _LONG_WORDS, types.uint32[::1], _STARTS)),
         types.Tuple((_ROWS, _STARTS, _ROWS, types.uint32[:, ::1])),
-        types.Tuple((_IDS, _INTS)),
         types.Tuple((_INTS, types.uint32[::1], _STARTS, _STARTS)),
     )
 )
-def encode_words(stage, text, cutting, table, chunk, unkept, out):
+def encode_words(stage, text, cutting, table, chunk, out):
     """Cuts text into words, looks them up and writes their ids, about WORDS at a time.
 
     A chunk stays in a near cache from one pass to the next. The loop returns when the caller must
@@ -261,13 +222,12 @@ def encode_words(stage, text, cutting, table, chunk, unkept, out):
       cutting: pieces, tables, shifts, starts and at, as in `cut`.
       table: slots, long words, the pool of ids, and at, as in `_find_words`.
       chunk: scratch; slots of words; their answers, as int64 and as uint32.
-      unkept: ids of words that are not kept, and where those of each begin.
       out: where documents begin in the text; the ids; where the ids of documents begin; progress,
         int64[4].
 
     Returns:
-      FIND: the table may be too small for the words of the chunk. FILL: some words are new, or not
-      kept, and have no ids yet. WRITE: `ids` is full. DONE.
+      FIND: the table may be too small for the words of the chunk. FILL: some words are new and
+      have no ids yet. WRITE: `ids` is full. DONE.
     """
     data, eights = text
     pieces, tables, shifts, starts, cut_at = cutting
@@ -290,21 +250,14 @@ def encode_words(stage, text, cutting, table, chunk, unkept, out):
         if stage == FIND:
             _find_words(data, eights, own, slots, long_words, at, scratch, (found, rows))
             stage = FILL
-            if at[NEW] or at[UNKEPT]:
+            if at[NEW]:
                 return FILL
         if stage == FILL:
-            missed = scratch[MISSED, : at[MISSES]]
-            _answer_missed(missed, (rows, numbers), found, slots, unkept)
+            for miss in range(at[MISSES]):
+                n = scratch[MISSED, miss]
+                rows[n, 0], rows[n, 1] = slots[found[n], IDS], slots[found[n], REST]
             stage = WRITE
-        _write_ids(
-            (found[:words], own),
-            offsets,
-            (rows, numbers),
-            (pool, unkept[0]),
-            ids,
-            id_offsets,
-            written,
-        )
+        _write_ids(own, offsets, (rows, numbers), pool, ids, id_offsets, written)
         if written[WORD] < words:
             return WRITE
         left = cut_at[FOUND] - words

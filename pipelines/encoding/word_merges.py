@@ -14,8 +14,7 @@ import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
-from textmill.pipelines.encoding.word_loop import KEPT
-from textmill.pipelines.encoding.word_slots import number_slot
+from textmill.pipelines.encoding.word_slots import LONGEST_WORD, number_slot
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import code_point, utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
@@ -52,18 +51,21 @@ class Merges:
         """See `WordModel`."""
         begins, ends = starts[words], starts[words + 1]
         ids = np.empty(int((ends - begins).sum()), np.uint32)
-        offsets = np.empty(len(words) + 1, np.int64)
-        total = merge_words(data, starts, words, self._tables, ids, offsets)
-        spans = zip(begins.tolist(), ends.tolist(), strict=True) if self._unmerged else ()
-        left = [i for i, (b, e) in enumerate(spans) if data[b:e].tobytes() in self._unmerged]
-        return Ragged(ids[:total], offsets), np.array(left, np.int64)
+        offsets, left = np.empty(len(words) + 1, np.int64), np.empty(len(words), bool)
+        total = merge_words(data, starts, words, self._tables, ids, offsets, left)
+        if self._unmerged:
+            spans = zip(begins.tolist(), ends.tolist(), strict=True)
+            left |= [data[begin:end].tobytes() in self._unmerged for begin, end in spans]
+        return Ragged(ids[:total], offsets), left
 
     def _find_unmerged(self, vocab: Mapping[str, int]) -> dict[bytes, int]:
         """The tokens that are words with `ignore_merges`, and that merges do not give."""
         alphabet = set(byte_characters())
         tokens = [token for token in vocab if token and alphabet.issuperset(token)]
         spelt = dict(zip(spelt_bytes(tokens), map(vocab.__getitem__, tokens), strict=True))
-        words = {word: i for word, i in spelt.items() if len(word) <= KEPT and _is_text(word)}
+        words = {
+            word: i for word, i in spelt.items() if len(word) <= LONGEST_WORD and _is_text(word)
+        }
         data, starts = utf8_bytes(pa.array([*words], pa.large_binary()))
         (ids, offsets), _ = self.encode(data, starts, np.arange(len(words)))
         are_merged = (np.diff(offsets) == 1) & (ids[offsets[:-1]] == [*words.values()])
@@ -173,29 +175,32 @@ def _merge_all(merges, symbols, results, number):
         types.Tuple((_INTS, _INTS, _ROWS)),
         types.uint32[::1],
         types.int64[::1],
+        types.boolean[::1],
     )
 )
-def merge_words(data, starts, words, tables, ids, offsets):
+def merge_words(data, starts, words, tables, ids, offsets, left):
     """Encodes words by BPE; splits a character that has no id into bytes.
 
     Args:
       data: uint8[N], UTF-8.
       starts: int64[W + 1], where words start in `data`.
-      words: int64, the words to encode, each of at most KEPT bytes.
+      words: int64, the words to encode.
       tables: ids of the first code points, int64, -1 for those without one; ids of bytes,
         int64[256]; the table of `enter_merges`.
       ids: uint32 of at least one element per byte, receives the ids of all words.
       offsets: int64[words + 1], receives where the ids of each word begin.
+      left: bool[words], receives which words are too long; they get no ids here.
 
     Returns:
       The number of ids.
     """
     character_ids, byte_ids, merges = tables
-    symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
+    symbols, results = np.empty(LONGEST_WORD, np.int64), np.empty(LONGEST_WORD, np.int64)
     total = 0
     for k in range(words.size):
-        i, number = starts[words[k]], 0
-        while i < starts[words[k] + 1]:
+        i, stop, number = starts[words[k]], starts[words[k] + 1], 0
+        left[k] = stop - i > LONGEST_WORD
+        while i < stop and not left[k]:
             point, size = code_point(data, i)
             if point < character_ids.size and character_ids[point] >= 0:
                 symbols[number] = character_ids[point]

@@ -20,8 +20,7 @@ import pyarrow as pa
 from numba import types
 
 from textmill.pipelines.encoding.reference import Tokenizer
-from textmill.pipelines.encoding.word_loop import KEPT
-from textmill.pipelines.encoding.word_slots import number_slot
+from textmill.pipelines.encoding.word_slots import LONGEST_WORD, number_slot
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
@@ -92,13 +91,14 @@ class Pieces:
         self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
     ) -> tuple[Ragged, np.ndarray]:
         """See `WordModel`."""
-        ids = np.empty(ROOM * int((starts[words + 1] - starts[words]).sum()), np.uint32)
+        sizes = np.minimum(starts[words + 1] - starts[words], LONGEST_WORD)
+        ids = np.empty(ROOM * int(sizes.sum()), np.uint32)
         offsets, left = np.empty(len(words) + 1, np.int64), np.empty(len(words), bool)
         chunk, trie = (data, starts, words), self._trie
         total = encode_pieces(
             chunk, self._forms, trie, self._scores, self._rules, ids, offsets, left
         )
-        return Ragged(ids[:total], offsets), np.flatnonzero(left)
+        return Ragged(ids[:total], offsets), left
 
 
 def pieces_of(model: Mapping[str, Any], words: Tokenizer, touching: str = "") -> Pieces | None:
@@ -326,11 +326,11 @@ def _write(data, place, stop, forms, rules, text, bounds):
     )
 )
 def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
-    """Encodes words of known characters; leaves the others to `tokenizers`.
+    """Encodes words of known characters that are not too long; leaves others to `tokenizers`.
 
     Args:
       chunk: text uint8[N]; where words start in it, int64[W + 1]; the words to encode,
-        int64[words], each of at most KEPT bytes.
+        int64[words].
       forms: int64[FORMS], the normal forms of characters.
       trie: the trie of `enter_pieces`.
       scores: float64[V + 1], the scores of tokens, the last that of an unknown character; of size 0
@@ -344,14 +344,17 @@ def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
       The number of ids.
     """
     data, starts, words = chunk
-    text, bounds = np.empty(ROOM * KEPT, np.uint8), np.empty(KEPT + 1, np.int64)
-    path = np.empty(ROOM * KEPT), np.empty(ROOM * KEPT, np.int64), np.empty(ROOM * KEPT, np.int64)
+    text, bounds = np.empty(ROOM * LONGEST_WORD, np.uint8), np.empty(LONGEST_WORD + 1, np.int64)
+    size = ROOM * LONGEST_WORD
+    path = np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64)
     path[0][0] = 0.0
     total = 0
     for k in range(words.size):
         offsets[k], end = total, total
         first, stop = starts[words[k]], starts[words[k] + 1]
-        number = _write(data, first, stop, forms, rules, text, bounds)
+        number = LEFT
+        if stop - first <= LONGEST_WORD:
+            number = _write(data, first, stop, forms, rules, text, bounds)
         left[k] = number < 0
         for part in range(number):
             word = text[bounds[part] : bounds[part + 1]]

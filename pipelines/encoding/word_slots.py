@@ -46,6 +46,7 @@ prefetch: Any = intrinsic(_prefetch)
 LOW, HIGH = range(2)  # slots[S, 2 and more]
 USED, LONG = range(2)  # at[2 and more]: slots in use, long words
 SHORT = 15  # bytes of the longest word that fits into the key
+LONGEST_WORD = 256  # bytes of the longest word that a `WordModel` encodes
 LOW_MASK = np.array([(1 << 8 * n) - 1 for n in range(8)] + [-1] * 8, np.int64)  # by size
 HIGH_MASK = np.array([0] * 8 + [(1 << 8 * n) - 1 for n in range(8)], np.int64)
 NUMBERED = np.int64(-(2**63))  # on top of the number of a long word

@@ -18,14 +18,13 @@ from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.normal_text import normalize_pieces
 from textmill.pipelines.encoding.reference import Tokenizer, encode_each
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
-from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
+from textmill.pipelines.encoding.word_loop import NEW, POOL
 from textmill.pipelines.encoding.word_slots import LONG, USED
 from textmill.pipelines.rows.ragged import Ragged, grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.runtime.compiled import overlapping_eights
 
 _MOST_BYTES = 256 << 20  # a larger table is cleared
-_FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
 _BYTES_PER_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
 
 
@@ -85,10 +84,10 @@ class WordModel(Protocol):
         Args:
           data: UTF-8, uint8[bytes].
           starts: int64[W + 1], where words start in `data`, and where the last ends.
-          words: int64, the words to encode, each of at most KEPT bytes.
+          words: int64, the words to encode.
 
         Returns:
-          The ids of each; and the indices in `words` of those left to `tokenizers`, whose ids here
+          The ids of each; and which of them are left to `tokenizers`, bool[words]: their ids here
           do not count.
         """
         ...
@@ -237,7 +236,7 @@ class WordTable:
     def __init__(self, words: WordParts):
         """Starts with an empty table."""
         self._words = words
-        self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
+        self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((3, ROOM), np.int64)
         answers = np.empty((ROOM, 2), np.int64)
         self._chunk = self._scratch, np.empty(ROOM, np.int64), answers, answers.view(np.uint32)
         self._clear()
@@ -247,7 +246,7 @@ class WordTable:
         ids = np.empty(len(data) // _BYTES_PER_TOKEN + 64, np.uint32)
         id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(4, np.int64)
         text, splitter = (data, overlapping_eights(data)), self._words.splitter
-        starts, unkept = self._starts, _FEW
+        starts = self._starts
         for pieces in splitter.cut_before(data, offsets):
             if len(pieces) < 2:
                 continue
@@ -256,16 +255,14 @@ class WordTable:
             while True:
                 table = self._slots, self._long(), self._pool, self._at
                 out = offsets, ids, id_offsets, written
-                stage = word_loop.encode_words(
-                    stage, text, cutting, table, self._chunk, unkept, out
-                )
+                stage = word_loop.encode_words(stage, text, cutting, table, self._chunk, out)
                 if stage == word_loop.DONE:
                     break
                 own = starts[: written[word_loop.CHUNK] + 1]
                 if stage == word_loop.FIND:
                     self._make_room(len(own) - 1, int(own[-1] - own[0]))
                 elif stage == word_loop.FILL:
-                    unkept = tuple(self._fill(data, own))
+                    self._fill(data, own)
                 else:
                     ids = np.append(ids, np.empty(max(len(ids), 1 << 16), np.uint32))
         place = written[word_loop.PLACE]
@@ -278,7 +275,7 @@ class WordTable:
         self._long_starts = np.zeros(1 << 10, np.int64)
         self._long_words = np.zeros(1 << 14, np.uint8)
         self._pool = np.zeros(1 << 14, np.uint32)
-        self._at = np.zeros(6, np.int64)
+        self._at = np.zeros(5, np.int64)
 
     def _long(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._long_starts, self._long_words, overlapping_eights(self._long_words)
@@ -299,24 +296,21 @@ class WordTable:
             larger = np.zeros((number, 4), np.int64)
             word_slots.move_slots(self._slots, larger)
             self._slots, self._numbers = larger, larger.view(np.uint32)
-        size = min(size, words * word_loop.KEPT)
         start = int(self._long_starts[long])
         self._long_starts = grow(self._long_starts, long + 1, size // word_slots.SHORT + 1)
         self._long_words = grow(self._long_words, start, size)
 
-    def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Enters the ids of new words; returns the ids of words that are too long to be kept."""
+    def _fill(self, data: np.ndarray, starts: np.ndarray) -> None:
+        """Enters the ids of new words."""
         new = self._at[NEW]
         words = self._scratch[word_loop.NEW_WORDS, :new]
         slots = self._scratch[word_loop.NEW_SLOTS, :new]
-        left, model = np.arange(len(words)), self._words.model
-        if len(words) and model is not None:
-            ids, left = model.encode(data, starts, words)
+        left = np.ones(new, bool)
+        if self._words.model is not None:
+            ids, left = self._words.model.encode(data, starts, words)
             self._give_ids(slots, *ids)
-        if len(left):
+        if left.any():
             self._give_ids(slots[left], *self._ask(data, starts, words[left]))
-        unkept = self._scratch[word_loop.UNKEPT_WORDS, : self._at[UNKEPT]]
-        return self._ask(data, starts, unkept) if len(unkept) else _FEW
 
     def _ask(self, data: np.ndarray, starts: np.ndarray, words: np.ndarray) -> Ragged:
         """The ids of words by `tokenizers`."""
