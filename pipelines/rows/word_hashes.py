@@ -298,7 +298,7 @@ def hash_text(data, eights, bounds, table, hashes, starts, stops, offsets):
                 start, end = turns[np.uint64(2 * run)], turns[np.uint64(2 * run + 1)]
                 eight = _NOT_ASCII  # near the end of the data: byte by byte
                 if start < eights.size:
-                    eight = np.uint64(eights[start]) | _CASES
+                    eight = np.uint64(eights[np.uint64(start)]) | _CASES
                 eight &= _ALL_BITS >> np.uint64(64 - 8 * min(end - start, 8))
                 letters[np.uint64(run)] = eight
                 is_ascii[np.uint64(run)] = eight & _NOT_ASCII == _NO_BITS
@@ -308,14 +308,15 @@ def hash_text(data, eights, bounds, table, hashes, starts, stops, offsets):
                 mixed, is_plain = letters[np.uint64(run)], is_ascii[np.uint64(run)]
                 if is_plain:
                     seen = np.uint8(0)
-                    for byte in data[start + 8 : end]:
+                    for number in range(start + 8, end):
+                        byte = data[np.uint64(number)]
                         seen |= byte
                         mixed = (mixed ^ np.uint64(byte | _CASE)) * _STEP
                         mixed ^= mixed >> _32
                     is_plain = seen < _OTHER
                 if is_plain:
-                    hashes[found] = _finish(mixed)
-                    starts[found], stops[found] = start, end
+                    hashes[np.uint64(found)] = _finish(mixed)
+                    starts[np.uint64(found)], stops[np.uint64(found)] = start, end
                     found += 1
                 else:
                     found = _hash_run(data, start, end, table, hashes, starts, stops, found)

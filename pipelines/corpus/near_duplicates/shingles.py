@@ -118,10 +118,11 @@ def hash_runs(units, offsets, size, values, value_offsets):
         if stop > start:
             last = (mixed ^ mixed >> _29) * _MIX
             values[out] = last ^ last >> _32
-        for place in range(first, stop):
-            mixed = mixed * _BASE + units[place] - units[place - size] * leaves
+        for place in range(first, stop):  # unsigned indices need no test for being negative
+            next_unit, leaving = units[np.uint64(place)], units[np.uint64(place - size)]
+            mixed = mixed * _BASE + (next_unit - leaving * leaves)
             last = (mixed ^ mixed >> _29) * _MIX
-            values[out + 1 + place - first] = last ^ last >> _32
+            values[np.uint64(out + 1 + place - first)] = last ^ last >> _32
 
 
 @entry(types.int64(types.uint64[::1], _INTS, types.int64, types.int64[::1]))
