@@ -21,7 +21,6 @@ With --keep_best, the step that would write files counts documents by score, and
 The logic of the steps is in modules that do not import Beam.
 """
 
-from collections.abc import Iterator
 from typing import cast
 
 import apache_beam as beam
@@ -45,19 +44,13 @@ from textmill.pipelines.corpus.partition_steps import (
 from textmill.pipelines.corpus.publish import publish_corpus
 from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.runners.console import Journal
-from textmill.pipelines.runners.shuffle import keyed_type
-from textmill.pipelines.runners.steps import Wiring, spread_blocks
+from textmill.pipelines.runners.steps import Wiring, mark_keys, spread_blocks
 from textmill.schemas.format.manifest import Manifest
 
 
 def _publish(keyed: tuple[int, CorpusReport], job: CorpusJob) -> Manifest:
     with Journal(job.local).phase("writing the report, and publishing"):
         return publish_corpus(keyed[1], job)
-
-
-def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:
-    """An empty value for each partition, so that one without documents is written too."""
-    return ((number, b"") for number in range(partitions))
 
 
 class BuildCorpus(beam.PTransform):
@@ -71,11 +64,7 @@ class BuildCorpus(beam.PTransform):
         """Wires the steps."""
         job, pipeline = self._job, input_or_inputs
         wiring = Wiring(job.shuffle_by, job.memory)
-        every_partition = (
-            pipeline
-            | "Files" >> beam.Create([job.partitions], reshuffle=False)
-            | "Partitions" >> beam.FlatMap(_markers).with_output_types(keyed_type(job.shuffle_by))
-        )
+        every_partition = mark_keys(pipeline, job.partitions, job.shuffle_by)
         blocks = spread_blocks(pipeline, job.staging)
         [documents] = wiring.apply(Clean(job), blocks, Shuffle.DOCUMENTS)
         grouped = wiring.group("Partition", documents, every_partition)

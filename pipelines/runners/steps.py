@@ -38,10 +38,30 @@ def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollectio
     """Reads the blocks of a staging directory, and distributes them to workers."""
     return (
         pipeline
-        | "Plan" >> beam.Create([staging], reshuffle=False)
-        | "Blocks" >> beam.FlatMap(read_blocks)
+        | "Plan" >> beam.Impulse()
+        | "Blocks" >> beam.FlatMap(_read_plan, staging)
         | "Spread" >> beam.Reshuffle()
     )
+
+
+def mark_keys(pipeline: beam.Pipeline, keys: int, shuffle_by: str) -> Any:
+    """(key, empty value) of each key of a shuffle, so that one without documents is written too.
+
+    Workers make them: 65,536 of them would swell the job.
+    """
+    return (
+        pipeline
+        | "EveryKey" >> beam.Impulse()
+        | "MarkKeys" >> beam.FlatMap(_empty_values, keys).with_output_types(keyed_type(shuffle_by))
+    )
+
+
+def _read_plan(_: bytes, staging: str) -> list[Block]:
+    return read_blocks(staging)
+
+
+def _empty_values(_: bytes, keys: int) -> Iterator[tuple[int, bytes]]:
+    return ((key, b"") for key in range(keys))
 
 
 class Step(beam.DoFn, Generic[J]):

@@ -14,7 +14,7 @@ from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.runners.block_run import ALL
 from textmill.pipelines.runners.console import Journal
-from textmill.pipelines.runners.shuffle import DeliveryReport, keyed_type, receive
+from textmill.pipelines.runners.shuffle import DeliveryReport, receive
 from textmill.pipelines.runners.steps import (
     BlockStep,
     SendingStep,
@@ -22,6 +22,7 @@ from textmill.pipelines.runners.steps import (
     count,
     count_read,
     count_shard,
+    mark_keys,
     spread_blocks,
     with_memory,
 )
@@ -126,11 +127,6 @@ def _publish(keyed: tuple[int, DatasetReport], job: Job) -> None:
         publish_dataset(keyed[1], job)
 
 
-def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
-    """Yields an empty value for each shard, so that one without documents is written too."""
-    return ((route, b"") for route in range(shards))
-
-
 class BuildShards(beam.PTransform):
     """Blocks in the staging folder -> a published dataset."""
 
@@ -141,17 +137,11 @@ class BuildShards(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Connects the steps."""
         job, pipeline = self._job, input_or_inputs
-        route_type, report_type = keyed_type(job.shuffle_by), tuple[int, DatasetReport]
         wiring = Wiring(job.shuffle_by)
-        write = beam.ParDo(WriteShard(job)).with_output_types(report_type)
+        write = beam.ParDo(WriteShard(job)).with_output_types(tuple[int, DatasetReport])
         blocks = spread_blocks(pipeline, job.staging)
         [batches] = wiring.apply(RouteBlock(job), blocks, _ROUTED, name="Route")
-        # Workers make the keys: 65,536 of them would swell the job.
-        every_route = (
-            pipeline
-            | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
-            | "Routes" >> beam.FlatMap(_empty_batches).with_output_types(route_type)
-        )
+        every_route = mark_keys(pipeline, len(job.routes.names()), job.shuffle_by)
         shard_reports = (
             (batches, every_route)
             | "Meet" >> beam.Flatten()
