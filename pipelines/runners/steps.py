@@ -51,8 +51,8 @@ def mark_keys(pipeline: beam.Pipeline, keys: int, shuffle_by: str) -> Any:
     """
     return (
         pipeline
-        | "Keys" >> beam.Impulse()
-        | "Markers" >> beam.FlatMap(_empty_values, keys).with_output_types(keyed_type(shuffle_by))
+        | "EveryKey" >> beam.Impulse()
+        | "MarkKeys" >> beam.FlatMap(_empty_values, keys).with_output_types(keyed_type(shuffle_by))
     )
 
 
