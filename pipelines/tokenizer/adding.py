@@ -78,10 +78,10 @@ def write_files(parts: Iterable[tuple[int, Read, bytes]], job: CountJob) -> Iter
     origin = histogram.Origin(job.cutting, read.documents, read.bytes, read.normalized_bytes)
     sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
     files = {
-        READ: to_json(text_of(read)),
         HISTOGRAM: histogram.to_parquet(sorted_counts),
         SAMPLE: sample,
         **rejects_file(read.rejects),
+        READ: to_json(text_of(read)),  # last: it says that all are there
     }
     for name, content in files.items():
         path = os.path.join(job.staging, name)
