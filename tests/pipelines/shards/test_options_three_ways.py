@@ -36,7 +36,7 @@ WRONG = [
     ("num_shards", "test:3", {"test": 3}, "names test, but the splits are train, validation"),
     ("file_format", "parquet", ["parquet"], "one or more of array_record, tfrecord for the task"),
     ("file_format", "tfrecord,tfrecord", ["tfrecord", "tfrecord"], "one or more of array_record"),
-    ("encoding", "text", "text", "choose one of bytes, int64_list"),
+    ("encoding", "text", "text", "choose one of bits, bytes, int64_list"),
     ("max_length", "0", 0, "from 1 to 65535"),
     ("max_length", "long", "long", "not a whole number"),
     ("seed", "-1", -1, "from 0 to 2**64 - 1"),
