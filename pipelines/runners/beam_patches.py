@@ -1,7 +1,6 @@
 """Code of Beam's that Textmill replaces: it loses data or jobs, prints tracebacks, or idles."""
 
 import copy
-import shlex
 import shutil
 import sys
 import threading
@@ -12,7 +11,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import monitoring_infos
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.direct import direct_runner
 from apache_beam.runners.portability import portable_runner
@@ -169,17 +167,3 @@ def make_pipeline(**arguments: Any) -> beam.Pipeline:
     pipeline = beam.Pipeline(**arguments)
     shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
     return pipeline
-
-
-_WORKER = "textmill.pipelines.runners.worker"  # a user's own pipelines/ may hide the short name
-_ITS_WORKER: Any = worker_handlers.SubprocessSdkWorkerHandler
-
-
-@worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
-class LocalWorker(_ITS_WORKER):
-    """A worker process of DirectRunner, with the imports of `pipelines.runners.worker`."""
-
-    def __init__(self, command: bytes, *others: Any):
-        """Takes Beam's command of a worker, but starts another, as a child of this process."""
-        command = f"exec {shlex.quote(sys.executable)} -m {_WORKER}".encode()
-        super().__init__(command, *others)

@@ -3,7 +3,6 @@
 This module imports Beam; commands import it through `launch.with_beam`.
 """
 
-import contextlib
 import os
 import signal
 import threading
@@ -22,16 +21,15 @@ from textmill.pipelines.runners.beam_patches import (
 )
 from textmill.pipelines.runners.console import Console, Display
 from textmill.pipelines.runners.failures import explain_failure
+from textmill.pipelines.runners.forked_workers import forked_workers
 from textmill.pipelines.runners.job_server import reach_job_server
+from textmill.pipelines.runners.local_worker import LocalWorker  # noqa: F401
 from textmill.pipelines.runners.runner_flags import LAUNCHER, runner_flags
 from textmill.pipelines.runners.worker_log import stderr_in
 from textmill.pipelines.runners.worker_package import package_code
-from textmill.pipelines.runners.worker_watch import overhear, watch
+from textmill.pipelines.runners.worker_watch import cancel, overhear, watch
 from textmill.schemas.commands.entry import require_address_space
-from textmill.schemas.commands.terminal import in_time
 from textmill.schemas.errors import DataError, UsageError, one_line
-
-_CANCEL_SECONDS = 5
 
 
 def run_pipeline(
@@ -66,7 +64,6 @@ def run_pipeline(
         require_address_space(3.2, "a run in threads or processes")
     if flags.job_server:
         reach_job_server(flags.job_server)
-    patch_beam()
     os.environ[LAUNCHER] = str(os.getpid())  # for worker processes on this machine
     outcome: list[BaseException | None] = []
     jobs: list[Any] = []
@@ -100,16 +97,16 @@ def run_pipeline(
             outcome.append(error)
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
-    with stderr_in(os.path.join(local, "workers.log")) as terminal:
+    forked = flags.number if flags.in_processes and flags.is_local and not flags.is_prism else 0
+    with forked_workers(forked), stderr_in(os.path.join(local, "workers.log")) as terminal:
+        patch_beam()
         console = Console(file=terminal)
         has_workers = flags.in_processes or not flags.is_local
         display = Display(local, total_bytes, label, console, count_finished, has_workers)
         try:
             watch(worker, display, died, is_published)
         except KeyboardInterrupt:
-            for job in jobs:  # else a cluster would continue it
-                with contextlib.suppress(Exception):  # the user cannot act on a failure
-                    in_time(_CANCEL_SECONDS, job.cancel)
+            cancel(jobs)
             raise
     if outcome[0] is not None:
         raise explain_failure(outcome[0], flags.job_server) from outcome[0]

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable
 
+from textmill.pipelines.runners.forked_workers import can_fork
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports
 from textmill.schemas.commands.entry import import_later
@@ -17,9 +18,10 @@ _refuse_bad_runner = import_later("textmill.pipelines.runners.beam_flags:refuse_
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (sources, L = 1,024, CLM, GPT-2), medians of two and three. For 300 MB,
 # two threads take 0.84 of the time of one, and two processes 1.4 times as long as two threads.
-# For 1.2 GB, two processes take 1.07 times as long as two threads, and 1.3 times the processor
-# time. But a thread holds the GIL for a seventh (blocks) to a
-# quarter (shards) of its time, so more than four would wait for each other.
+# For 1.2 GB, two processes that are new interpreters take 1.07 times as long as two threads, and
+# 1.3 times the processor time; two forked ones 0.90 and 0.95 times, for 92 MB 1.04 and 1.16 times.
+# But a thread holds the GIL for a seventh (blocks) to a quarter (shards) of its time, so more than
+# four would wait for each other.
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
@@ -44,7 +46,7 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
     mode, how = "", "in this process"
     if total_bytes >= THREADS_PAY_BYTES and cores > 1:
         mode, how = "multi_threading", f"in {cores} threads"
-        if total_bytes >= PROCESSES_PAY_BYTES and cores > MOST_THREADS:
+        if total_bytes >= PROCESSES_PAY_BYTES and (cores > MOST_THREADS or can_fork()):
             mode, how = "multi_processing", f"in {cores} worker processes"
     if mode:
         chosen += [f"--direct_running_mode={mode}", f"--direct_num_workers={cores}"]

@@ -1,22 +1,25 @@
 """Watches the thread that runs a pipeline, and notices the end of worker processes."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import grpc
 import psutil
 
 from textmill.pipelines.runners.console import Display
 from textmill.pipelines.runners.failures import WORKER_DIED
+from textmill.schemas.commands.terminal import in_time
 from textmill.schemas.errors import LeftRunningError
 
 # A run whose worker process has ended may be stopping its workers. If its last step has run, it is,
 # which takes a while on a busy machine.
 _LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
+_CANCEL_SECONDS = 5
 # Beam's threads that wait for messages of a job, or for requests of workers in this process.
 _LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
-_WAITS_FOR_PROCESS = "run_worker"
+WAITS_FOR_PROCESS = "run_worker"  # the name of the thread, which Beam or Textmill starts
 _WORKER_DIED_LATE = (
     "a worker process died after the last step, and the others do not end: the output is published "
     "and complete; the same command will find it"
@@ -55,6 +58,13 @@ def watch(
         display.close()
 
 
+def cancel(jobs: Iterable[Any]) -> None:
+    """Cancels jobs that are submitted, which a cluster would continue."""
+    for job in jobs:
+        with suppress(Exception):  # the user cannot act on a failure
+            in_time(_CANCEL_SECONDS, job.cancel)
+
+
 @contextmanager
 def overhear(died: threading.Event) -> Iterator[None]:
     """Sets `died` when a worker process dies, and hides lost connections of Beam's threads.
@@ -66,7 +76,7 @@ def overhear(died: threading.Event) -> Iterator[None]:
     usual = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.thread and arguments.thread.name == _WAITS_FOR_PROCESS:
+        if arguments.thread and arguments.thread.name == WAITS_FOR_PROCESS:
             died.set()
         if not isinstance(arguments.exc_value, grpc.RpcError):
             usual(arguments)

@@ -22,10 +22,10 @@ _build_shards = import_later("textmill.pipelines.shards.transforms:BuildShards")
 
 def wire(run: BuildRun, staging: Staging, forget: str = "") -> "Callable[[beam.Pipeline], None]":
     """Returns a function that adds the transforms to a pipeline; `forget` is a path of digests."""
+    share_tokenizer(run.tokenizer)  # before workers are forked
 
     def build(pipeline: "beam.Pipeline") -> None:
         options = run.options
-        share_tokenizer(run.tokenizer)
         job = run.job(
             Job,
             staging,

@@ -47,6 +47,7 @@ _MANY_FILES = os.strerror(errno.EMFILE)
 _STDOUT = "standard output"
 _LONGEST = 200  # characters of a library's message
 _OURS = ("pipelines", "schemas", "tests", "textmill", "trainers")
+_is_command = False
 
 
 class Terminated(KeyboardInterrupt):
@@ -200,6 +201,8 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
     0: done. 1: the data or the run failed. 2: wrong usage. 130: interrupted. 143: terminated.
     Control characters from files are printed as escapes.
     """
+    global _is_command
+    _is_command = True
     _open_streams()
     try:
         for typed in sys.argv[1:]:
@@ -229,6 +232,11 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
         _end(error)
     finally:
         _prepare_end()
+
+
+def is_command() -> bool:
+    """Whether this process is a command's own: `run_entry` has begun. Else it is the user's."""
+    return _is_command
 
 
 def import_later(name: str) -> Callable[..., Any]:

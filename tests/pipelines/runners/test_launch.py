@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
-from textmill.pipelines.runners import worker_watch
+from textmill.pipelines.runners import launch, worker_watch
 from textmill.pipelines.runners.beam_flags import refuse_bad_runner
 from textmill.pipelines.runners.beam_patches import patch_beam
 from textmill.pipelines.runners.failures import explain_failure
@@ -34,17 +34,19 @@ from textmill.schemas.errors import DataError, FieldDataError, TextmillError, Us
 
 
 @pytest.mark.parametrize(
-    "size, cores, words, mode",
+    "size, cores, forks, words, mode",
     [
-        (PROCESSES_PAY_BYTES, 1, "in this process", None),
-        (THREADS_PAY_BYTES - 1, 4, "in this process", None),
-        (THREADS_PAY_BYTES, 4, "in 4 threads", "multi_threading"),
-        (PROCESSES_PAY_BYTES, 4, "in 4 threads", "multi_threading"),
-        (PROCESSES_PAY_BYTES - 1, 5, "in 5 threads", "multi_threading"),
-        (PROCESSES_PAY_BYTES, 5, "in 5 worker processes", "multi_processing"),
+        (PROCESSES_PAY_BYTES, 1, True, "in this process", None),
+        (THREADS_PAY_BYTES - 1, 4, True, "in this process", None),
+        (THREADS_PAY_BYTES, 4, True, "in 4 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES, 4, False, "in 4 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES, 2, True, "in 2 worker processes", "multi_processing"),
+        (PROCESSES_PAY_BYTES - 1, 5, True, "in 5 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES, 5, False, "in 5 worker processes", "multi_processing"),
     ],
 )
-def test_input_and_cores_decide(size, cores, words, mode, monkeypatch):
+def test_input_cores_and_forks_decide(size, cores, forks, words, mode, monkeypatch):
+    monkeypatch.setattr(launch, "can_fork", lambda: forks)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     arguments, how = choose_runner([], size)
     assert arguments[0] == f"--runner={IN_PROCESS}" and how.startswith(words)
