@@ -32,7 +32,6 @@ from textmill.pipelines.tasks.task import Columns, Examples, Finish, Segments, T
 from textmill.schemas.format.drops import mark_of, total_counts
 from textmill.schemas.format.features import is_training, segment_name, token_dtype
 from textmill.schemas.format.metadata import Schema
-from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.row_documents import encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics, by_length
 
@@ -288,7 +287,7 @@ class Shard:
         codec = schema.codec()
         keys, order = self._order_of_copies
         masked = trained = 0
-        size = -(-piece_rows(codec.stride) // 2)  # small enough for the cache of a core
+        size = -(-codec.piece_rows // 2)  # small enough for the cache of a core
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
             columns = self._rows(chosen % len(self.keys_R))

@@ -81,7 +81,7 @@ def write_files(parts: Iterable[tuple[int, Read, bytes]], job: CountJob) -> Iter
         HISTOGRAM: histogram.to_parquet(sorted_counts),
         SAMPLE: sample,
         **rejects_file(read.rejects),
-        READ: to_json(text_of(read)),  # last: it says that all are there
+        READ: to_json(text_of(read)),  # last, since it marks that all are there
     }
     for name, content in files.items():
         path = os.path.join(job.staging, name)

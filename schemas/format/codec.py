@@ -32,6 +32,7 @@ from textmill.schemas.format.features import (
     Feature,
     positions_from_segments,
 )
+from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import varint
 
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
@@ -253,6 +254,7 @@ class RowCodec:
     Attributes:
       features: the stored features, sorted by name; with int64_list, `positions` is added.
       stride: bytes of one encoded row.
+      piece_rows: rows of a piece of a shard, see `schemas.format.pieces`.
     """
 
     def __init__(self, features: Sequence[Feature], encoding: str = "bits"):
@@ -276,6 +278,7 @@ class RowCodec:
             self._holes.append((form, len(template), len(template) + form.bytes))
             template += bytes(form.bytes)
         self.stride = len(template)
+        self.piece_rows = piece_rows(self.stride)
         self._template = bytes(template)
 
     @staticmethod

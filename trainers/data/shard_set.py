@@ -49,7 +49,6 @@ from textmill.schemas.files.set_files import CachedFiles, LocalFiles
 from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.mapped_rows import MappedRows
-from textmill.schemas.format.pieces import piece_rows
 from textmill.schemas.format.records import RowReader, open_rows
 from textmill.trainers.data.batches import Batch, BatchReader, RowDocument
 from textmill.trainers.data.mixture import Mixture
@@ -125,7 +124,7 @@ class ShardSet(BatchReader):
         }
         self.row_order = self._choose_order(order)
         self.order_name = "" if self.row_order == "full" else self.row_order
-        size = piece_rows(self._codec.stride)
+        size = self._codec.piece_rows
         self._windows: dict[str, WindowOrder] = {}
         if self.row_order == "window":
             for name, files in self._splits.items():
@@ -155,7 +154,7 @@ class ShardSet(BatchReader):
             self._files.reserve([file.path for file in shards])
             return size
         # A window is read, one fetched ahead, and other processes fetch before they make room.
-        rows = (WINDOWS_AHEAD + 1) * WINDOW_PIECES * piece_rows(self._codec.stride)
+        rows = (WINDOWS_AHEAD + 1) * WINDOW_PIECES * self._codec.piece_rows
         least = min(size, rows * size // max(1, sum(file.rows or 0 for file in shards)))
         self._files.check_room(least)
         return least
