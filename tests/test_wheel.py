@@ -59,6 +59,15 @@ shards = textmill.ShardSet("shards")
 batches = shards.sequential_batches("validation", batch_size=1)
 print(json.dumps([textmill.__file__, len(list(batches))]))
 """
+# A user's program, whose workers are new interpreters; on Linux, those of a command are forked.
+PROGRAM = """
+import textmill
+workers = {"direct_running_mode": "multi_processing", "direct_num_workers": 2}
+textmill.build_corpus(
+    input="documents.jsonl", output="of_program", filter="own_modules:keep", **workers
+)
+"""
+FORKS = sys.platform == "linux"
 # `python -m`, with a report of the command's own process.
 MAIN = """
 import atexit, own_modules, runpy, sys
@@ -196,7 +205,8 @@ def test_commands_and_the_api_work_beside_folders_of_the_same_names(installed, h
     [packages] = (installed.parent / "lib").glob("python*/site-packages")
     found, rows = json.loads(run(installed / "python", "-c", READ, cwd=hostile).stdout)
     assert Path(found) == packages / "textmill" / "__init__.py" and rows > 0
-    assert check_modules(hostile, packages) == [WORKER]
+    run(installed / "python", "-c", PROGRAM, cwd=hostile, SEEN="seen")
+    assert check_modules(hostile, packages) == [*[""] * FORKS, WORKER]
     for module in ("pipelines.build_corpus", "trainers.flax_mlm"):
         hidden = run(installed / "python", "-m", module, "--help", cwd=hostile, check=False)
         assert hidden.returncode == 1  # Python's own message: nothing of ours runs
@@ -208,7 +218,7 @@ def test_an_editable_installation_has_one_module_for_a_file(checkout, project, t
     name, *flags = COMMANDS[0]
     module = f"pipelines.{name.replace('-', '_')}"
     run(python, "-c", MAIN, module, *flags, cwd=project, SEEN="seen")
-    assert check_modules(project, checkout) == [module, WORKER]
+    assert check_modules(project, checkout) == [module, *[WORKER] * (not FORKS)]
     (project / "test_own.py").write_text(OWN_TEST)
     for mode in ("prepend", "importlib"):
         pytest_mode = ["-m", "pytest", "-q", f"--import-mode={mode}", "test_own.py"]

@@ -18,13 +18,13 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from textmill.pipelines.runners.worker import end_with
 from textmill.schemas.commands.entry import is_command, leave_at_once
 
 
@@ -144,3 +144,18 @@ def _wait_and_work(connection: socket.socket, launcher: int) -> None:
 
     sample_often()
     sdk_worker_main.main([])
+
+
+def end_with(launcher: int) -> None:
+    """Ends this process a second after its parent, the command that launched it.
+
+    Beam's workers alone would wait for the lost runner for 90 seconds or more, and those that are
+    starting would not notice at all.
+    """
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()

@@ -5,29 +5,12 @@ It ends at once. Taking an interpreter apart takes 0.7 s of CPU, and Beam ends w
 
 import os
 import sys
-import threading
-import time
 
+from textmill.pipelines.runners.forked_workers import end_with
 from textmill.pipelines.runners.runner_flags import LAUNCHER
 from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports, block_pandas
 from textmill.pipelines.runtime.memory import keep_freed_memory
 from textmill.schemas.commands.entry import leave_at_once
-
-
-def end_with(launcher: int) -> None:
-    """Ends this process a second after its parent, the command that launched it.
-
-    Beam's workers alone would wait for the lost runner for 90 seconds or more, and those that are
-    starting would not notice at all.
-    """
-
-    def watch() -> None:
-        while os.getppid() == launcher:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="launcher", daemon=True).start()
-
 
 if __name__ == "__main__":
     end_with(int(os.environ[LAUNCHER]))

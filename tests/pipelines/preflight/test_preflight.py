@@ -87,7 +87,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
         row("ok", "inputs", "3 files, # kB, 1 block"),
         row("ok", "output", "gs://my-bucket/out can be reached; write permission is not checked"),
         SETTINGS,
-        row("ok", "job", "34 steps, # kB, independent of the number of files"),
+        row("ok", "job", "28 steps, # kB, independent of the number of files"),
         PACKAGE,
         UNPICKLED,
         "0 of 8 checks failed",
