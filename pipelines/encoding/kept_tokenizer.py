@@ -1,6 +1,6 @@
 """Keeps what was made of a tokenizer's files in the user's cache, for later processes.
 
-Parsing o200k's tokenizer.json and making its word table takes 3 s of processor time, mapping both
+Parsing o200k's tokenizer.json and making its word table takes 2 s of processor time, mapping both
 from the cache 0.02 s. Processes share the memory of a file:
 
     $XDG_CACHE_HOME/textmill/tokenizers/KEY    ~/.cache by default
