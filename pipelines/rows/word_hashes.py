@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
-from textmill.pipelines.runtime.compiled import entry, inner, intrinsic, overlapping_eights
+from textmill.pipelines.runtime.byte_vectors import first_bit
+from textmill.pipelines.runtime.compiled import entry, inner, overlapping_eights
 
 _AT_ONCE = 1 << 18  # bytes whose words are hashed together, small enough for the cache
 
@@ -182,19 +183,6 @@ def _same_words(types: Any) -> Any:
     return types.boolean[::1](data, ints, ints, ints, data, ints, ints, ints, ints, table)
 
 
-@intrinsic
-def _trailing_zeros(context: Any, value: Any) -> Any:
-    """The number of zeros below the lowest bit of a uint64 that is not 0."""
-    # Imported here, by numba's compiler, since numba takes 0.3 s to import.
-    from llvmlite import ir
-    from numba import types
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
-
-
 @inner
 def _may_be_of_word(byte):
     """1 for ASCII's letters and digits, and for all bytes of other characters."""
@@ -233,7 +221,7 @@ def _find_runs(data, place, stop, strip, bits, turns):
         turning = mask ^ (mask << np.uint64(1) | before)
         before = mask >> np.uint64(63)
         while turning != _NO_BITS:
-            turns[np.uint64(count)] = place + _trailing_zeros(turning)
+            turns[np.uint64(count)] = place + first_bit(np.int64(turning))
             turning &= turning - np.uint64(1)
             count += 1
         place += size
