@@ -29,7 +29,6 @@ with_gigatoken = import_later("textmill.pipelines.encoding.gigatoken_engine:with
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the root level is above warnings while Beam runs
-GIGATOKEN = "gigatoken"  # the name of its backend
 # These never change: every dataset records their ids, and `verify` rejects one with other texts.
 GOLDEN_TEXTS = (
     "Hello, world! It's 2024, isn't it?",

@@ -9,7 +9,7 @@ import json
 import os
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -24,7 +24,7 @@ from textmill.pipelines.encoding.patterns import (
     pattern_of,
     spelt_bytes,
 )
-from textmill.pipelines.encoding.reference import failures_as_data_errors
+from textmill.pipelines.encoding.reference import GIGATOKEN, failures_as_data_errors
 from textmill.pipelines.encoding.word_table import EncodingPlan, PieceBackend, WordTable
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import find_characters
@@ -69,27 +69,19 @@ GUARDED = (
 )
 
 
-class GigatokenBackend(PieceBackend):
-    """Encodes by gigatoken, and by word tables where it may be wrong."""
+def with_gigatoken(backend: PieceBackend, tokenizer_json: bytes) -> PieceBackend:
+    """Encodes by gigatoken, which it loads when there is text, and by word tables.
 
-    name = "gigatoken"
-    batch_bytes = 32 << 20  # its memory is checked after each batch
-
-    def __init__(self, plan: EncodingPlan, tokenizer_json: bytes):
-        """Takes the tokenizer.json as `tokenizers` writes it; loads nothing yet."""
-        super().__init__(plan)
-        _, model = tokenizer_json.split(b',"model":', 1)  # quotes within strings are \"
-        steps = json.dumps(pre_tokenizer_of(scheme_of(plan.patterns)))
-        self._json = f'{{"version":"1.0","pre_tokenizer":{steps},"model":'.encode() + model
-
-    def make_encoder(self) -> "Gigatoken":
-        """Loads gigatoken."""
-        return Gigatoken(self._json, lambda: WordTable(self.plan.words))
-
-
-def with_gigatoken(backend: PieceBackend, tokenizer_json: bytes) -> GigatokenBackend:
-    """Gigatoken for a tokenizer whose word table was kept."""
-    return GigatokenBackend(backend.plan, tokenizer_json)
+    Args:
+      backend: encodes by word tables; `why_not_gigatoken` has no reason against its plan.
+      tokenizer_json: the tokenizer.json as `tokenizers` writes it.
+    """
+    _, model = tokenizer_json.split(b',"model":', 1)  # quotes within strings are \"
+    steps = json.dumps(pre_tokenizer_of(scheme_of(backend.plan.patterns)))
+    data = f'{{"version":"1.0","pre_tokenizer":{steps},"model":'.encode() + model
+    return PieceBackend(
+        GIGATOKEN, backend.plan, lambda plan: Gigatoken(data, partial(WordTable, plan))
+    )
 
 
 class Gigatoken:
@@ -98,6 +90,8 @@ class Gigatoken:
     gigatoken caches every word it has met, 80 bytes for a random one, and never shrinks the cache.
     When the process has grown by 512 MiB, gigatoken is loaded again.
     """
+
+    batch_bytes = 32 << 20  # its memory is checked after each batch
 
     def __init__(self, data: bytes, make_table: Callable[[], WordTable]):
         """Loads gigatoken and awkward, whose arrays it takes and returns (0.2 s).

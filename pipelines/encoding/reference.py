@@ -43,6 +43,7 @@ from textmill.schemas.errors import DataError, TextmillError
 __all__ = ["AddedToken", "Regex", "Tokenizer", "Backend", "ReferenceBackend"]
 __all__ += ["decoders", "models", "normalizers", "pre_tokenizers", "processors"]
 __all__ += ["LateTokenizer", "encode_each", "failures_as_data_errors"]
+GIGATOKEN, WORD_TABLE, TOKENIZERS = "gigatoken", "word table", "tokenizers"  # backends
 _BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
 
 
@@ -93,7 +94,7 @@ class ReferenceBackend:
     A document is never cut: one of 3.5 MB without a separator takes 1 to 3 s with BPE or WordPiece.
     """
 
-    name = "tokenizers"
+    name = TOKENIZERS
 
     def __init__(self, tokenizer: Tokenizer):
         """Encodes with `tokenizer` as it is."""

@@ -16,14 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.encoding import kept_tokenizer
-from textmill.pipelines.encoding.backends import (
-    GIGATOKEN,
-    GOLDEN_TEXTS,
-    choose_backend,
-    with_gigatoken,
-)
+from textmill.pipelines.encoding.backends import GOLDEN_TEXTS, choose_backend, with_gigatoken
 from textmill.pipelines.encoding.patterns import spelt_bytes
 from textmill.pipelines.encoding.reference import (
+    GIGATOKEN,
     Backend,
     LateTokenizer,
     ReferenceBackend,

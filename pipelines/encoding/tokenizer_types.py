@@ -13,20 +13,22 @@ import numpy as np
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.character_sets import CODE_POINTS, property_set
-from textmill.pipelines.encoding.gigatoken_engine import GigatokenBackend, why_not_gigatoken
+from textmill.pipelines.encoding.gigatoken_engine import why_not_gigatoken, with_gigatoken
 from textmill.pipelines.encoding.normal_text import NORMALIZERS
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
-from textmill.pipelines.encoding.reference import Tokenizer, normalizers, pre_tokenizers
-from textmill.pipelines.encoding.splitter import split_by
+from textmill.pipelines.encoding.reference import (
+    WORD_TABLE,
+    Tokenizer,
+    normalizers,
+    pre_tokenizers,
+)
 from textmill.pipelines.encoding.word_merges import merges_of_bytes, merges_of_characters
-from textmill.pipelines.encoding.word_pieces import pieces_of
+from textmill.pipelines.encoding.word_pieces import Pieces, pieces_of
 from textmill.pipelines.encoding.word_table import (
     EncodingPlan,
     PieceBackend,
     Prefix,
-    WordEncoder,
-    WordParts,
-    WordTableBackend,
+    WordTable,
 )
 
 Config = Mapping[str, Any]
@@ -71,11 +73,15 @@ def make_backend(
     """
     try:
         plan = make_plan(config, tokenizer)
+        backend = PieceBackend(WORD_TABLE, plan, WordTable)
         if not is_kept and why_not_gigatoken(config, plan) is None:
-            return GigatokenBackend(plan, data or tokenizer.to_str().encode())
-        return WordTableBackend(plan)
+            return with_gigatoken(backend, data or tokenizer.to_str().encode())
+        _ = plan.splitter  # which raises UnsupportedPattern
+        return backend
     except NoPlan as error:
         return str(error)
+    except UnsupportedPattern as error:
+        return f"it splits by a pattern that Textmill does not compile: {error}"
 
 
 def make_plan(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
@@ -120,18 +126,14 @@ def _plan_byte_level(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         _refuse("it does not split text")
     if last["add_prefix_space"] and len(steps) > 1:
         _refuse("it puts a space before each word")
-    raw, normalized = _added_tokens(config, tokenizer)
     return EncodingPlan(
-        lambda: WordParts(
-            _splitter(patterns),
-            WordEncoder(tokenizer, _words_of_bytes),
-            merges_of_bytes(model),
-        ),
-        raw,
+        tuple(patterns),
+        tokenizer,
+        _words_of_bytes,
+        lambda: merges_of_bytes(model),
+        *_added_tokens(config, tokenizer),
         normalizers=tuple(normal),
-        normalized=normalized,
         prefix=prefix if begins_with_space or last["add_prefix_space"] else None,
-        patterns=tuple(patterns),
     )
 
 
@@ -183,16 +185,12 @@ def _plan_word_piece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         _refuse("it does not normalize and split text as BERT does")
     chinese_apart = bool(normal) and config["normalizer"]["handle_chinese_chars"]
     pattern = bert_words(chinese_apart=chinese_apart)
-    raw, normalized = _added_tokens(config, tokenizer)
-    words = _without_added(tokenizer)
     return EncodingPlan(
-        lambda: WordParts(
-            _splitter([pattern]),
-            WordEncoder(tokenizer, _without_added),
-            pieces_of(config["model"], words),
-        ),
-        raw,
-        normalized=normalized,
+        (pattern,),
+        tokenizer,
+        _without_added,
+        lambda: pieces_of(config["model"], _without_added(tokenizer)),
+        *_added_tokens(config, tokenizer),
     )
 
 
@@ -213,18 +211,19 @@ def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         _refuse("it does not split text at spaces, as T5 does")
     if steps[-1]["prepend_scheme"] == "first" or not steps[-1]["split"]:
         _refuse("it does not put a mark before each word")
-    raw, normalized = _added_tokens(config, tokenizer)
     spaces = _spaces(tokenizer, config)
     unsplittable = _as_set(_unsplittable_neighbours(tokenizer, spaces))
     beside = rf"[{unsplittable}][{spaces}]*"
     pattern = rf"[{spaces}]*(?:[^{spaces}{unsplittable}]|{beside}|[{spaces}]+{beside})+|[{spaces}]+"
-    words, touching = _without_added(tokenizer), _touching(config)
-    model = None if touching is None else pieces_of(config["model"], words, touching)
-    return EncodingPlan(
-        lambda: WordParts(_splitter([pattern]), WordEncoder(tokenizer, _without_added), model),
-        raw,
-        normalized=normalized,
-    )
+    touching = _touching(config)
+
+    def make_model() -> Pieces | None:
+        if touching is None:
+            return None
+        return pieces_of(config["model"], _without_added(tokenizer), touching)
+
+    added = _added_tokens(config, tokenizer)
+    return EncodingPlan((pattern,), tokenizer, _without_added, make_model, *added)
 
 
 def _touching(config: Config) -> str | None:
@@ -296,7 +295,6 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     for left, right in model["merges"]:
         if re.search(f"[^{_SPACE}]{_SPACE}", left + right):
             _refuse(f"its merge of {left!r} and {right!r} crosses the end of a word")
-    raw, normalized = _added_tokens(config, tokenizer)
     spaces = f" {_SPACE}"
     parts = {part for merge in model["merges"] for part in merge}
     if any(re.fullmatch("<0x[0-9A-F]{2}>", part) for part in parts):
@@ -306,16 +304,13 @@ def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
         words = [f"[{_as_set(members)}]+" for members in joined]
         words.append(f"[{_as_set(~np.any([*joined, _members(spaces)], axis=0))}]")
     pattern = "|".join([*(f"[{spaces}]*{word}" for word in words), f"[{spaces}]+"])
-    prefix = _sentencepiece_prefix(config)
     return EncodingPlan(
-        lambda: WordParts(
-            _splitter([pattern]),
-            WordEncoder(tokenizer, _words_with_spaces),
-            merges_of_characters(model, _SPACE),
-        ),
-        raw,
-        normalized=normalized,
-        prefix=prefix,
+        (pattern,),
+        tokenizer,
+        _words_with_spaces,
+        lambda: merges_of_characters(model, _SPACE),
+        *_added_tokens(config, tokenizer),
+        prefix=_sentencepiece_prefix(config),
     )
 
 
@@ -387,13 +382,6 @@ def _steps(part: Config | None, name: str) -> list[Config]:
 
 def _normalizers(config: Config) -> list[str]:
     return [step["type"] for step in _steps(config["normalizer"], "normalizers")]
-
-
-def _splitter(patterns: Sequence[str]):
-    try:
-        return split_by(*patterns)
-    except UnsupportedPattern as error:
-        _refuse(f"it splits by a pattern that Textmill does not compile: {error}")
 
 
 def _without_added(tokenizer: Tokenizer) -> Tokenizer:

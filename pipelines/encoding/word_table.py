@@ -4,7 +4,6 @@ It is exact by construction: a plan cuts words where no token can reach across, 
 word come from `tokenizers` or from a compiled loop that gives the same ids.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from textmill.pipelines.encoding import word_loop, word_slots
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.normal_text import normalize_pieces
 from textmill.pipelines.encoding.reference import Tokenizer, encode_each
-from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
+from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin, split_by
 from textmill.pipelines.encoding.word_loop import NEW, POOL
 from textmill.pipelines.encoding.word_slots import LONG, USED
 from textmill.pipelines.rows.ragged import Ragged, grow
@@ -94,104 +93,88 @@ class WordModel(Protocol):
 
 
 @dataclass(frozen=True)
-class WordParts:
-    """How pieces of text are cut into words, and how words are encoded.
-
-    Attributes:
-      splitter: cuts pieces into words.
-      encoder: encodes a word alone as the tokenizer does within a text.
-      model: encodes words in a compiled loop, if there is one.
-    """
-
-    splitter: Splitter
-    encoder: "WordEncoder"
-    model: WordModel | None = None
-
-
-@dataclass(frozen=True)
 class EncodingPlan:
-    """How a tokenizer's text is cut into pieces, and what encodes these.
+    """How a tokenizer's text is cut into pieces, these into words, and what encodes words.
 
     Attributes:
-      make_words: compiles patterns and merges for the word table.
+      patterns: regular expressions that cut pieces into words.
+      tokenizer: the tokenizer.
+      of_words: makes a tokenizer of it that encodes a word alone as within a text.
+      make_model: makes what encodes words in a compiled loop; it returns None if no loop can.
       added: added tokens that are matched in the raw text.
-      normalizers: those of `normal_text.NORMALIZERS` that are applied to the text between.
       normalized: added tokens that are matched in normalized text.
+      normalizers: those of `normal_text.NORMALIZERS` that are applied to the text between `added`.
       prefix: text before the remaining pieces.
-      patterns: regular expressions that alone cut the pieces into words; none if others do.
     """
 
-    make_words: Callable[[], WordParts]
+    patterns: tuple[str, ...]
+    tokenizer: Tokenizer
+    of_words: Callable[[Tokenizer], Tokenizer]
+    make_model: Callable[[], WordModel | None]
     added: AddedTokens
-    normalizers: tuple[str, ...] = ()
     normalized: AddedTokens | None = None
+    normalizers: tuple[str, ...] = ()
     prefix: Prefix | None = None
-    patterns: tuple[str, ...] = ()
 
     @cached_property
-    def words(self) -> WordParts:
-        """The word table's part, made when it is first needed."""
-        return self.make_words()
+    def splitter(self) -> Splitter:
+        """Cuts pieces into words.
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The attributes, with the word table's part instead of what makes it."""
-        return {"words": self.words, **vars(self), "make_words": None}
+        Raises:
+          UnsupportedPattern: Textmill does not compile one of the patterns.
+        """
+        return split_by(*self.patterns)
 
-
-class WordEncoder:
-    """Encodes words by `tokenizers`, whose object is made when it is first needed."""
-
-    def __init__(self, tokenizer: Tokenizer, of_words: Callable[[Tokenizer], Tokenizer]):
-        """Takes a tokenizer, and what makes one of it that encodes single words correctly."""
-        self._tokenizer, self._of_words = tokenizer, of_words
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {"_tokenizer": self._tokenizer, "_of_words": self._of_words}
+    @cached_property
+    def model(self) -> WordModel | None:
+        """Encodes words in a compiled loop, if there is one."""
+        return self.make_model()
 
     @cached_property
     def _alone(self) -> Tokenizer:
-        return self._of_words(self._tokenizer)
+        return self.of_words(self.tokenizer)
 
-    def encode(self, words: list[str]) -> Ragged:
-        """The ids of each word."""
+    def encode_words(self, words: list[str]) -> Ragged:
+        """The ids of each word by `tokenizers`."""
         return Ragged.of_lists(encode_each(self._alone, words))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes, with the splitter and the model instead of what makes it."""
+        made = {"splitter": self.splitter, "model": self.model, "make_model": None}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | made
 
 
 class PieceEncoder(Protocol):
     """Encodes pieces of text in one thread."""
+
+    batch_bytes: int  # of text that it takes at once
 
     def encode(self, data: np.ndarray, offsets: np.ndarray) -> Ragged:
         """The ids of pieces of UTF-8 text, data[offsets[i] : offsets[i + 1]]."""
         ...
 
 
-class PieceBackend(ABC):
+class PieceBackend:
     """Encodes by a plan. Thread-safe: each call takes a free encoder of pieces, or makes one."""
 
-    name: str
-    batch_bytes: int
-
-    def __init__(self, plan: EncodingPlan):
+    def __init__(
+        self, name: str, plan: EncodingPlan, make_encoder: Callable[[EncodingPlan], PieceEncoder]
+    ):
         """Starts without encoders."""
-        self.plan = plan
-        self._encoders: list[PieceEncoder] = []
-
-    @abstractmethod
-    def make_encoder(self) -> PieceEncoder:
-        """Makes an encoder for a thread."""
+        self.name, self.plan = name, plan
+        self._make_encoder, self._encoders = make_encoder, []
 
     def __getstate__(self) -> dict[str, Any]:
-        """The plan, without encoders."""
-        return {"plan": self.plan, "_encoders": []}
+        """The attributes, without encoders."""
+        return {**vars(self), "_encoders": []}
 
     def encode(self, text: pa.LargeStringArray) -> Ragged:
         """Encodes documents, as every `Backend` does."""
         try:
             encoder = self._encoders.pop()
         except IndexError:
-            encoder = self.make_encoder()
-        parts = [self._encode_batch(encoder, batch) for batch in slices(text, self.batch_bytes)]
+            encoder = self._make_encoder(self.plan)
+        parts = [self._encode_batch(encoder, batch) for batch in slices(text, encoder.batch_bytes)]
         self._encoders.append(encoder)  # not after an error, which may leave words without ids
         return Ragged.joined(parts)
 
@@ -214,28 +197,14 @@ class PieceBackend(ABC):
         return plan.added.encode_around(data, offsets, np.arange(len(text)), encode_raw)
 
 
-class WordTableBackend(PieceBackend):
-    """Encodes by word tables."""
-
-    name = "word table"
-    batch_bytes = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
-
-    def __init__(self, plan: EncodingPlan):
-        """Compiles the plan's patterns and merges."""
-        super().__init__(plan)
-        _ = plan.words
-
-    def make_encoder(self) -> "WordTable":
-        """An empty table."""
-        return WordTable(self.plan.words)
-
-
 class WordTable:
     """Known words and their ids: slots of 32 bytes, at most half of them used, and long words."""
 
-    def __init__(self, words: WordParts):
+    batch_bytes = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
+
+    def __init__(self, plan: EncodingPlan):
         """Starts with an empty table."""
-        self._words = words
+        self._plan = plan
         self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((3, ROOM), np.int64)
         answers = np.empty((ROOM, 2), np.int64)
         self._chunk = self._scratch, np.empty(ROOM, np.int64), answers, answers.view(np.uint32)
@@ -245,7 +214,7 @@ class WordTable:
         """The ids of pieces of text, data[offsets[i] : offsets[i + 1]]."""
         ids = np.empty(len(data) // _BYTES_PER_TOKEN + 64, np.uint32)
         id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(4, np.int64)
-        text, splitter = (data, overlapping_eights(data)), self._words.splitter
+        text, splitter = (data, overlapping_eights(data)), self._plan.splitter
         starts = self._starts
         for pieces in splitter.cut_before(data, offsets):
             if len(pieces) < 2:
@@ -306,8 +275,8 @@ class WordTable:
         words = self._scratch[word_loop.NEW_WORDS, :new]
         slots = self._scratch[word_loop.NEW_SLOTS, :new]
         left = np.ones(new, bool)
-        if self._words.model is not None:
-            ids, left = self._words.model.encode(data, starts, words)
+        if self._plan.model is not None:
+            ids, left = self._plan.model.encode(data, starts, words)
             self._give_ids(slots, *ids)
         if left.any():
             self._give_ids(slots[left], *self._ask(data, starts, words[left]))
@@ -318,7 +287,7 @@ class WordTable:
         texts = [
             data[begin:end].tobytes().decode() for begin, end in zip(begins, ends, strict=True)
         ]
-        return self._words.encoder.encode(texts)
+        return self._plan.encode_words(texts)
 
     def _give_ids(self, slots: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> None:
         self._pool = grow(self._pool, int(self._at[POOL]), len(ids))

@@ -26,8 +26,8 @@ from tests.tools.tokenizer_factory import TEXT, config_of
 from tests.tools.tokenizer_families import FAMILIES, train_family
 from textmill.pipelines.encoding.reference import Backend, encode_each
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
-from textmill.pipelines.encoding.tokenizer_types import make_backend, make_plan
-from textmill.pipelines.encoding.word_table import PieceBackend, WordTableBackend
+from textmill.pipelines.encoding.tokenizer_types import make_backend
+from textmill.pipelines.encoding.word_table import PieceBackend
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
 
@@ -101,9 +101,11 @@ def small_tokenizer(name: str) -> Tokenizer:
     return train_family(name, [*TEXT, *words, " ".join(words), "".join(_PIECES[:150]) * 3], 1000)
 
 
-def backend_of(tokenizer: Tokenizer) -> WordTableBackend:
-    """The word table for a tokenizer; raises NoPlan if it is of no family."""
-    return WordTableBackend(make_plan(config_of(tokenizer), tokenizer))
+def backend_of(tokenizer: Tokenizer) -> PieceBackend:
+    """The word table for a tokenizer of one of the types."""
+    backend = make_backend(config_of(tokenizer), tokenizer, is_kept=True)
+    assert not isinstance(backend, str), backend
+    return backend
 
 
 def backends_of(tokenizer: Tokenizer) -> list[PieceBackend]:

@@ -19,13 +19,13 @@ from textmill.pipelines.encoding.gigatoken_engine import (
     GUARDED,
     SCHEMES,
     Gigatoken,
-    GigatokenBackend,
     guarded_characters,
     why_not_gigatoken,
 )
 from textmill.pipelines.encoding.patterns import byte_characters
-from textmill.pipelines.encoding.reference import ReferenceBackend, encode_each
+from textmill.pipelines.encoding.reference import GIGATOKEN, ReferenceBackend, encode_each
 from textmill.pipelines.encoding.tokenizer_types import make_backend, make_plan
+from textmill.pipelines.encoding.word_table import PieceBackend
 
 # The families that it takes, by scheme.
 TAKEN = {
@@ -49,10 +49,10 @@ def _config() -> dict:
     return config_of(trained_tokenizer())
 
 
-def _backend(data: bytes) -> tuple[GigatokenBackend, Tokenizer]:
+def _backend(data: bytes) -> tuple[PieceBackend, Tokenizer]:
     tokenizer = Tokenizer.from_buffer(data)
     backend = make_backend(config_of(tokenizer), tokenizer)
-    assert isinstance(backend, GigatokenBackend)
+    assert isinstance(backend, PieceBackend) and backend.name == GIGATOKEN
     return backend, tokenizer
 
 
@@ -175,7 +175,7 @@ def test_shapes_not_proven_equal_are_refused(path, value, reason):
 
 def test_small_batches_and_a_full_cache_change_nothing(monkeypatch):
     texts = [*_hard_texts(300), "a\U000323b0b"]
-    monkeypatch.setattr(GigatokenBackend, "batch_bytes", 100)
+    monkeypatch.setattr(Gigatoken, "batch_bytes", 100)
     monkeypatch.setattr(reference, "_BATCH_BYTES", 100)
     backend, tokenizer = _backend(data_of(_config()))
     backend.encode(strings("a"))

@@ -28,12 +28,11 @@ from tests.tools.published_tokenizers import PUBLISHED, published_or_skip
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tests.tools.tokenizer_families import FAMILIES
 from textmill.pipelines.encoding import word_table
-from textmill.pipelines.encoding.gigatoken_engine import GigatokenBackend
 from textmill.pipelines.encoding.reference import ReferenceBackend, encode_each
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.encoding.tokenizer_files import canonical_config
-from textmill.pipelines.encoding.tokenizer_types import make_backend, make_plan
-from textmill.pipelines.encoding.word_table import WordTable, WordTableBackend
+from textmill.pipelines.encoding.tokenizer_types import make_backend
+from textmill.pipelines.encoding.word_table import WordTable
 from textmill.schemas.errors import DataError
 
 _MERGES = config_of(small_tokenizer("Llama 2"))["model"]["merges"]
@@ -75,10 +74,11 @@ def test_of_merges_that_are_there_twice_the_last_counts():
     tokenizer = Tokenizer.from_buffer(data_of(config))
     assert config_of(tokenizer)["model"]["merges"] == merges[40:] + merges[:40]
     canonical = canonical_config(tokenizer.to_str().encode(), config, "it")
-    backend, texts = make_backend(canonical, tokenizer), [*islice(draw_texts(tokenizer, 5), 500)]
-    assert isinstance(backend, GigatokenBackend)
-    assert different(backend, tokenizer, texts) == []
-    assert different(WordTableBackend(make_plan(canonical, tokenizer)), tokenizer, texts) == []
+    texts = [*islice(draw_texts(tokenizer, 5), 500)]
+    for is_kept, name in ((False, "gigatoken"), (True, "word table")):
+        backend = make_backend(canonical, tokenizer, is_kept=is_kept)
+        assert not isinstance(backend, str) and backend.name == name
+        assert different(backend, tokenizer, texts) == []
 
 
 @given(st.randoms(use_true_random=True))
@@ -139,7 +139,7 @@ def test_other_shapes_are_refused_with_the_reason(name, path, value, reason):
 def test_a_full_table_starts_anew(name, monkeypatch):
     tokenizer = small_tokenizer(name)
     monkeypatch.setattr(word_table, "_MOST_BYTES", 3 << 20)
-    monkeypatch.setattr(word_table.WordTableBackend, "batch_bytes", 10_000)
+    monkeypatch.setattr(WordTable, "batch_bytes", 10_000)
     draw = random.Random(5)
     words = ["".join(draw.choices("abcdefghijkl", k=draw.randrange(5, 30))) for _ in range(40_000)]
     texts = [" ".join(words[start : start + 2000]) for start in range(0, len(words), 2000)]

@@ -11,10 +11,10 @@ from tokenizers import Tokenizer, models
 
 from tests.stress.fuzz_encoding import backend_of, different, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
-from textmill.pipelines.encoding import word_table
 from textmill.pipelines.encoding.tokenizer_types import make_backend
 from textmill.pipelines.encoding.word_merges import Merges
 from textmill.pipelines.encoding.word_pieces import Pieces
+from textmill.pipelines.encoding.word_table import EncodingPlan
 from textmill.schemas.errors import DataError
 
 _LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
@@ -98,7 +98,7 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
 def test_sentencepiece_bpe_with_any_merges(draw):
     tokenizer = _sentencepiece_bpe(draw)
     backend = backend_of(tokenizer)
-    assert isinstance(backend.plan.words.model, Merges)
+    assert isinstance(backend.plan.model, Merges)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -129,7 +129,7 @@ def test_whole_words_that_merges_do_not_give():
 def test_word_piece_with_any_vocabulary_and_settings(options, draw):
     tokenizer = _word_piece(draw, options)
     backend = backend_of(tokenizer)
-    assert isinstance(backend.plan.words.model, Pieces)
+    assert isinstance(backend.plan.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
@@ -138,22 +138,22 @@ def test_word_piece_with_any_vocabulary_and_settings(options, draw):
 def test_unigram_with_any_vocabulary_and_scores(draw):
     tokenizer = _unigram(draw)
     backend = backend_of(tokenizer)
-    assert isinstance(backend.plan.words.model, Pieces)
+    assert isinstance(backend.plan.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
 @pytest.mark.parametrize("name", [*_WORD_PIECE, *_UNIGRAM])
 def test_usual_words_are_not_asked_for(name, monkeypatch):
     asked: list[str] = []
-    encode = word_table.WordEncoder.encode
+    encode = EncodingPlan.encode_words
 
-    def count(encoder, words):
+    def count(plan, words):
         asked.extend(words)
-        return encode(encoder, words)
+        return encode(plan, words)
 
     tokenizer = small_tokenizer(name)
     backend = backend_of(tokenizer)
-    monkeypatch.setattr(word_table.WordEncoder, "encode", count)
+    monkeypatch.setattr(EncodingPlan, "encode_words", count)
     assert different(backend, tokenizer, ["Hello, wørlds! (“Привет”, Ærø) 12½%"]) == []
     lines = ["def f(a):\n\n\treturn a_1\r\n  # b\n", " \n", "\r\n"]
     assert different(backend, tokenizer, lines) == []
@@ -194,10 +194,10 @@ def test_models_with_other_options_are_asked():
         tokenizer = small_tokenizer(name)
         config = changed(config_of(tokenizer), "model", "dropout", value=0.1)
         backend = make_backend(config, tokenizer)
-        assert not isinstance(backend, str) and backend.plan.words.model is None
+        assert not isinstance(backend, str) and backend.plan.model is None
     tokenizer = small_tokenizer("T5, XLM-R")
     backend = make_backend(changed(config_of(tokenizer), "model", "unk_id", value=None), tokenizer)
-    assert not isinstance(backend, str) and backend.plan.words.model is None
+    assert not isinstance(backend, str) and backend.plan.model is None
 
 
 @pytest.mark.parametrize("content", ["b", "a very long one"])
@@ -225,5 +225,5 @@ def test_no_character_is_known_where_replaced_ones_may_be_made(first):
     config["normalizer"]["normalizers"].insert(0, first)
     tokenizer = Tokenizer.from_buffer(data_of(config))
     backend = backend_of(tokenizer)
-    assert backend.plan.words.model is None
+    assert backend.plan.model is None
     assert different(backend, tokenizer, ["a `` b '' c"]) == []
