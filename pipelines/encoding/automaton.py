@@ -1,9 +1,9 @@
 r"""Compiles splitting patterns to tables of states, which one loop runs for any pattern.
 
 It takes the part of Oniguruma's regular expressions that splitting patterns use: literals, sets,
-properties, `.`, groups, `(?i:`, alternatives, repetitions (also lazy ones, and possessive ones if
-that makes no difference), and `(?!` or `(?=` with one character. Other patterns raise
-UnsupportedPattern, and `tokenizers` encodes.
+properties, `.`, groups, `(?i:`, alternatives, repetitions (also lazy ones, and possessive ones of a
+set), and `(?!` or `(?=` with one character. Other patterns raise UnsupportedPattern, and
+`tokenizers` encodes.
 
 Matches are those of a backtracking matcher, which takes the first alternative that leads to one: a
 state is the list of nodes of the pattern where that matcher may be, the preferred first, and a
@@ -86,7 +86,6 @@ class Repeat:
     least: int
     most: int | None
     lazy: bool = False
-    possessive: bool = False
 
 
 Node = Characters | Ahead | Sequence | Choice | Repeat
@@ -102,7 +101,6 @@ def parse_pattern(pattern: str) -> Node:
     tree = parser.choice(ignore_case=False)
     if parser.place < len(pattern):
         parser.refuse("an unmatched bracket")
-    _check_possessive(tree, ())
     if can_be_empty(tree):
         raise UnsupportedPattern(f"{pattern!r} can match the empty string")
     return tree
@@ -248,51 +246,21 @@ class _Parser:
                 lazy, possessive = self.takes("?"), self.takes("+")
             else:
                 return item
-            if isinstance(item, Ahead) or max(least, most or 0) > _MOST_COPIES:
-                self.refuse("a repetition")
-            item = Repeat(item, least, most, lazy, possessive)
+            if can_be_empty(item) and most != 1 or max(least, most or 0) > _MOST_COPIES:
+                self.refuse("a repetition")  # Oniguruma ends one of nothing by rules of its own
+            repeat = Repeat(item, least, most, lazy)
+            item = _as_possessive(repeat) if possessive else repeat
 
 
-def _check_possessive(node: Node, after: tuple[Node, ...]) -> None:
-    """Rejects a possessive repetition that does not match as a greedy one would.
+def _as_possessive(repeat: Repeat) -> Node:
+    """A repetition of a set, `?`, `*` or `+`, that gives no character of the set back.
 
-    The two are equal if what follows cannot fail, or cannot begin with a character of the
-    repetition: then a greedy one would give nothing back.
+    No character of the set follows what it takes: `[a-c]*+` is `[a-c]*(?![a-c])`.
     """
-    if isinstance(node, Sequence):
-        for i, part in enumerate(node.parts):
-            _check_possessive(part, node.parts[i + 1 :] + after)
-    elif isinstance(node, Choice):
-        for option in node.options:
-            _check_possessive(option, after)
-    elif isinstance(node, Repeat):
-        if node.possessive:
-            if not isinstance(node.part, Characters) or node.lazy:
-                raise UnsupportedPattern("a possessive repetition of more than a set")
-            sure = all(can_be_empty(part) and not _looks_ahead(part) for part in after)
-            if not sure and (_first(Sequence(after)) & node.part.members).any():
-                raise UnsupportedPattern("a possessive repetition that differs from a greedy one")
-        _check_possessive(node.part, (node, *after))
-
-
-def _looks_ahead(node: Node) -> bool:
-    if isinstance(node, Sequence | Choice):
-        return any(map(_looks_ahead, node.parts if isinstance(node, Sequence) else node.options))
-    return isinstance(node, Ahead) or (isinstance(node, Repeat) and _looks_ahead(node.part))
-
-
-def _first(node: Node) -> np.ndarray:
-    """Characters with which the node may begin, or that it looks ahead to: bool[code points]."""
-    if isinstance(node, Characters | Ahead):
-        return node.members
-    if isinstance(node, Repeat):
-        return _first(node.part)
-    first = np.zeros(CODE_POINTS, bool)
-    for part in node.parts if isinstance(node, Sequence) else node.options:
-        first |= _first(part)
-        if isinstance(node, Sequence) and not can_be_empty(part):
-            break
-    return first
+    if not isinstance(repeat.part, Characters) or repeat.lazy:
+        raise UnsupportedPattern("a possessive repetition of more than a set")
+    no_more = Ahead(~repeat.part.members, at_end=True)
+    return Choice((repeat.part, no_more)) if repeat.most == 1 else Sequence((repeat, no_more))
 
 
 # ---- trees -> states ----

@@ -33,11 +33,13 @@ PUBLISHED = {
     "looking ahead": (r"a(?=b)|b+(?!c)|.",),
     "counting": (r"(?:ab){2,3}|'(?:s|t)|x{2}|y{3,}?",),
     "twice": (r"\s+", r"[aeiou]"),
-    # Possessive repetitions that change nothing.
+    # Possessive repetitions: the first four match what greedy ones do, the others less.
     **{name: (name,) for name in (r"a++b", r"[^\s]?+\s+", r"yx*+[xy]*", r"(?:a++b)+c")},
+    **{name: (name,) for name in (r"\s++\s|a", r"[ab]?+b|c", r"a*+[ab]x|b", r"(?:[ab]++|c)+a|x")},
+    **{name: (name,) for name in (r"(?:x?+y)+x|a", r"[ab]?+[bc]?+c|.")},
 }
 CHARACTERS = [
-    *"abcdxyzstrevmlST \t\n\r'0129.,!-_/ſ\u00a0\u3000\u2028\x85²Ⅷ١\u0301\u0302ǅʰßéﬆ中文の한Kİ",
+    *"aaabbcdxxyyzstrevmlST \t\n\r'0129.,!-_/ſ\u00a0\u3000\u2028\x85²Ⅷ١\u0301\u0302ǅʰßéﬆ中文の한Kİ",
     *("\U0001f469", "\u200d", "\U000e0101", "\ufeff", "\u0903", "\u0e48", "\U0010ffff", "\0"),
 ]
 
@@ -108,7 +110,7 @@ def test_texts_of_many_chunks_are_cut_as_by_tokenizers(name, unit):
         *("a*", "(?!b)", "", "a|", "a{0,3}", r"\s*(?=x)"),  # may match nothing
         *("a)", "(a", "[a", "[]", "*a", "a{70}", "(?<=a)b", "^a", "a$", r"\bx", r"(a)\1"),
         *("[[:a:]]", r"\p{Nonsense}", r"[a-\s]", "[b-a]", "(?i:[a-c])", "[a&&b]", r"\Aa"),
-        *("(?=ab)c", "(?!a)*", r"\s++\s", "(?:ab)++c", "(?i:ss)", "\\", "a\\"),
+        *("(?=ab)c", "(?!a)*", "(?:a*b?)+c", "(?:x?+y?+)+x", "(?:ab)++c", "(?i:ss)", "\\", "a\\"),
     ],
 )
 def test_patterns_that_no_automaton_matches_are_refused(pattern):
