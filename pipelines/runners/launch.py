@@ -20,8 +20,8 @@ IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunne
 # two threads take 0.84 of the time of one, and two processes 1.4 times as long as two threads.
 # For 1.2 GB, two processes that are new interpreters take 1.07 times as long as two threads, and
 # 1.3 times the processor time; two forked ones 0.90 and 0.95 times, for 92 MB 1.04 and 1.16 times.
-# But a thread holds the GIL for a seventh (blocks) to a quarter (shards) of its time, so more than
-# four would wait for each other.
+# Each of two threads waits for the GIL for 1 to 4 % of its time. More than four threads were not
+# measured; processes have a GIL each.
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
