@@ -20,6 +20,8 @@ import pyarrow as pa
 from textmill.pipelines.encoding.character_sets import CODE_POINTS
 from textmill.pipelines.encoding.reference import normalizers
 from textmill.pipelines.rows.text_bytes import find_characters, utf8_bytes
+from textmill.pipelines.runtime.byte_vectors import AT_ONCE, copy, first_bit, in_range
+from textmill.pipelines.runtime.compiled import entry, inner
 from textmill.pipelines.runtime.imports import pc
 
 Form = Literal["NFC", "NFKC"]
@@ -27,7 +29,7 @@ Form = Literal["NFC", "NFKC"]
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
 _FIRST = 0xA0  # all code points below are normal
 _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
-_RETURN = 13
+_RETURN, _NEWLINE, _ONE = np.uint8(13), np.uint8(10), np.uint8(1)
 _RUN = 32  # combining marks in a row that need sorting
 _HAN = 0x20000  # no code point from here on combines with another
 # Hangul vowels and final consonants: they compose by rule, and no table lists them.
@@ -55,10 +57,61 @@ def normalize(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
 
 def normalize_line_ends(text: pa.LargeStringArray) -> pa.LargeStringArray:
     r"""Replaces "\r\n" and lone "\r" by "\n"; returns the same array if there are none."""
-    replace = pc.replace_substring
-    if not (utf8_bytes(text)[0] == _RETURN).any():
+    data, bounds = utf8_bytes(text)
+    result, offsets = np.empty(len(data), np.uint8), np.empty(len(bounds), np.int64)
+    if not _replace_returns(data, bounds, result, offsets):
         return text
-    return replace(replace(text, "\r\n", "\n"), "\r", "\n")
+    buffers = pa.py_buffer(offsets), pa.py_buffer(result[: offsets[-1]])
+    return pa.LargeStringArray.from_buffers(len(text), *buffers)
+
+
+@entry()
+def _replace_returns(data, bounds, result, offsets):
+    r"""Copies texts with "\n" for "\r\n" and for a lone "\r".
+
+    Args:
+      data: uint8[N], UTF-8.
+      bounds: int64[n + 1], where texts begin in `data`.
+      result: uint8[N], receives the texts.
+      offsets: int64[n + 1], receives where they begin in `result`.
+
+    Returns:
+      Whether there is any "\r"; if not, nothing is copied.
+    """
+    if not _has_return(data):
+        return False
+    to = np.int64(0)
+    for number in range(len(bounds) - 1):
+        place, stop = bounds[number], bounds[number + 1]
+        offsets[number] = to
+        while place < stop:
+            if place + AT_ONCE <= len(data):
+                copy(data, place, result, to)  # whatever is too much is overwritten
+                size = min(first_bit(in_range(data, place, _RETURN, _ONE)), stop - place)
+            else:
+                size = np.int64(data[place] != _RETURN)
+                result[to] = data[place]
+            place, to = place + size, to + size
+            if place < stop and data[place] == _RETURN:
+                result[to] = _NEWLINE
+                place, to = place + 1, to + 1
+                place += place < stop and data[place] == _NEWLINE
+    offsets[-1] = to
+    return True
+
+
+@inner
+def _has_return(data):
+    r"""Whether there is any "\r"."""
+    place = 0
+    while place + AT_ONCE <= len(data):
+        if in_range(data, place, _RETURN, _ONE) != 0:
+            return True
+        place += AT_ONCE
+    for i in range(place, len(data)):
+        if data[i] == _RETURN:
+            return True
+    return False
 
 
 def _normalize_all(texts: pa.LargeStringArray, form: Form) -> list[str]:

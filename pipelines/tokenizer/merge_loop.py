@@ -24,8 +24,9 @@ A token's first symbol holds its id, its last symbol minus its length (a token o
 id alone), so both neighbours of a token are one step away. -1 is the wall between words. Symbols
 inside a token (`.`) are negative and never read.
 
-A pair waits in the queue with the positions where it was created. A position is kept when its pair
-is broken there: tokens can only grow, so `symbols` shows that the position is stale.
+A pair waits in the queue with the positions where it was created, each with the count of its word:
+they are read one after another, while positions in `symbols` are far apart in memory. A position is
+kept when its pair is broken there: tokens can only grow, so `symbols` shows that it is stale.
 
 A pair is created in one merge only, the one that makes the newer of its tokens, and so is queued
 once: two merges never spell the same string. (If both ends of a string are borders of tokens, no
@@ -65,6 +66,7 @@ _ANY_LENGTH = 1 << 62
 RARE = 256  # the first limit is the mean count of pairs if there were so many for each token
 LOWER = 8  # each later limit is this much lower
 AHEAD = 16  # positions, from the one that is prefetched to the one that is read
+AT, WEIGHS = range(2)  # pool[2 N, 2]: a position; the count of its word
 _FREE = -1  # a slot of the table of pairs that no pair has taken
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
@@ -217,7 +219,7 @@ def _word_at(offsets, position):
 def _note(side, met, where, token, weight, position):
     """Records that `token` is beside the new token, so that a pair is created at `position`.
 
-    `met` counts distinct tokens and positions; `where` lists the positions.
+    `met` counts distinct tokens and positions; `where` lists the positions with their counts.
     """
     if side[token, TIMES] == 0:
         side[met[0], MET] = token
@@ -226,11 +228,12 @@ def _note(side, met, where, token, weight, position):
     side[token, WEIGHT] += weight
     where[met[1], 0] = token
     where[met[1], 1] = position
+    where[met[1], 2] = weight
     met[1] += 1
 
 
 @inner
-def _rewrite(symbols, weights, lengths, positions, merge, before, after):
+def _rewrite(symbols, lengths, positions, merge, before, after):
     """Replaces left + right by the new token at valid positions, and records its neighbours."""
     left, right, new = merge
     side_before, met_before, where_before = before
@@ -238,15 +241,13 @@ def _rewrite(symbols, weights, lengths, positions, merge, before, after):
     left_length, right_length = lengths[left], lengths[right]
     for i in range(positions.shape[0]):
         # Later positions are far apart in memory.
-        ahead = np.int64(positions[min(i + AHEAD, positions.shape[0] - 1), 0])
-        prefetch(symbols, ahead)
-        prefetch(weights, ahead)
-        p = np.int64(positions[i, 0])
+        prefetch(symbols, np.int64(positions[min(i + AHEAD, positions.shape[0] - 1), AT]))
+        p = np.int64(positions[i, AT])
         q = p + left_length
         if symbols[p] != left or symbols[q] != right:
             continue
         end = q + right_length
-        weight = np.int64(weights[p])
+        weight = np.int64(positions[i, WEIGHS])
         at = p - 1 if symbols[p - 1] >= WALL else p + symbols[p - 1]
         if symbols[at] != WALL:
             _note(side_before, met_before, where_before, symbols[at], weight, at)
@@ -307,7 +308,8 @@ def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, siz
     for i in range(met[1]):
         token = where[i, 0]
         if side[token, PLACE] >= 0:
-            pool[side[token, PLACE], 0] = where[i, 1]
+            pool[side[token, PLACE], AT] = where[i, 1]
+            pool[side[token, PLACE], WEIGHS] = where[i, 2]
             side[token, PLACE] += 1
     met[0] = 0
     met[1] = 0
@@ -322,9 +324,10 @@ def _fresh_only(pool, births, symbols, lengths, sizes):
         start, number = births[birth, FROM], births[birth, NUMBER]
         births[birth, FROM] = to
         for i in range(start, start + number):
-            p = np.int64(pool[i, 0])
+            p = np.int64(pool[i, AT])
             if symbols[p] == left and symbols[p + lengths[left]] == right:
-                pool[to, 0] = p
+                pool[to, AT] = p
+                pool[to, WEIGHS] = pool[i, WEIGHS]
                 to += 1
         births[birth, NUMBER] = to - births[birth, FROM]
     sizes[POOL] = to
@@ -334,30 +337,30 @@ def _fresh_only(pool, births, symbols, lengths, sizes):
 
 
 @inner
-def _lay_out(offsets, letters, ids, counts, symbols, weights):
-    """Writes the words with walls, and the count of its word for each symbol: |ab|c|."""
+def _lay_out(offsets, letters, ids, symbols):
+    """Writes the words with walls: |ab|c|."""
     p = 0
-    for word in range(counts.size):
+    for word in range(offsets.size - 1):
         symbols[p] = WALL
         p += 1
         for i in range(offsets[word], offsets[word + 1]):
             symbols[p] = ids[letters[i]]
-            weights[p] = counts[word]
             p += 1
     symbols[p] = WALL
 
 
 @inner
-def _count_pairs(symbols, weights, lengths, sizes):
+def _count_pairs(symbols, counts, lengths, sizes):
     """All pairs that are in the words now, with their counts and their numbers of occurrences."""
     sizes[PAIRS] = 0
     pairs = _no_pairs(ROWS)
-    p = 0
+    p, word = 0, -1
     while p < symbols.size:
         if symbols[p] == WALL:
             p += 1
+            word += 1
             continue
-        left, weight = np.int64(symbols[p]), np.int64(weights[p])
+        left = np.int64(symbols[p])
         p += lengths[left]
         if symbols[p] != WALL:
             pair = (left << 32) | symbols[p]
@@ -367,16 +370,16 @@ def _count_pairs(symbols, weights, lengths, sizes):
                 slot = _slot(pairs, pair)
                 pairs[slot, KEY] = pair
                 sizes[PAIRS] += 1
-            pairs[slot, COUNT] += weight
+            pairs[slot, COUNT] += counts[word]
             pairs[slot, NEXT] += 1
     return pairs
 
 
 @inner
-def _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes):
+def _queue_all(symbols, counts, lengths, heap, births, pool, limits, sizes):
     """Queues all pairs that may be merged, with all their positions; forgets earlier ones."""
     min_count, max_length = limits
-    counted = _count_pairs(symbols, weights, lengths, sizes)
+    counted = _count_pairs(symbols, counts, lengths, sizes)
     pairs = _no_pairs(ROWS)
     heap.clear()
     sizes[PAIRS] = sizes[BIRTHS] = sizes[POOL] = 0
@@ -393,20 +396,22 @@ def _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes):
             _put(heap, births, pair, count, sizes[POOL], number, sizes)
             counted[slot, NEXT] = sizes[POOL]
             sizes[POOL] += number
-    p = 0
+    p, word = 0, -1
     while p < symbols.size:
         at = p
+        word += symbols[at] == WALL
         p += 1 if symbols[at] == WALL else lengths[symbols[at]]
         if symbols[at] != WALL and symbols[p] != WALL:
             slot = _slot(counted, (np.int64(symbols[at]) << 32) | symbols[p])
             if counted[slot, NEXT] >= 0:
-                pool[counted[slot, NEXT], 0] = at
+                pool[counted[slot, NEXT], AT] = at
+                pool[counted[slot, NEXT], WEIGHS] = counts[word]
                 counted[slot, NEXT] += 1
     return pairs, births
 
 
 def _merge_all(
-    offsets, letters, ids, counts, special, spelled, lengths, symbols, weights, pool, sizes,
+    offsets, letters, ids, counts, special, spelled, lengths, symbols, pool, sizes,
     limit, min_count, max_length, progress,
 ):  # fmt: skip
     room, words = lengths.size, (offsets, letters, ids)
@@ -414,12 +419,12 @@ def _merge_all(
     heap = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
     side_after, met_after = side_before.copy(), met_before.copy()
-    where_before = np.zeros((ROWS, 2), symbols.dtype)
+    where_before = np.zeros((ROWS, 3), symbols.dtype)
     where_after = where_before.copy()
     merges = np.zeros((ROWS, 3), np.int64)
     limits = (limit, max_length)
-    _lay_out(offsets, letters, ids, counts, symbols, weights)
-    pairs, births = _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes)
+    _lay_out(offsets, letters, ids, symbols)
+    pairs, births = _queue_all(symbols, counts, lengths, heap, births, pool, limits, sizes)
 
     while sizes[TOKENS] < room and progress[1] == 0:
         birth = _take_first(heap, pairs, limits[0])
@@ -427,11 +432,11 @@ def _merge_all(
             if limits[0] == min_count:
                 break
             limits = (max(min_count, limits[0] // LOWER), max_length)
-            pairs, births = _queue_all(symbols, weights, lengths, heap, births, pool, limits, sizes)
+            pairs, births = _queue_all(symbols, counts, lengths, heap, births, pool, limits, sizes)
             continue
         left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
         positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
-        p = np.int64(positions[0, 0])  # stale or not, each spells the token
+        p = np.int64(positions[0, AT])  # stale or not, each spells the token
         length = lengths[left] + lengths[right]
         new = _make_token(lengths, words, p, length, special, spelled, sizes)
         merges = _grow(merges, sizes[MERGES] + 1)
@@ -445,7 +450,7 @@ def _merge_all(
         where_after = _grow(where_after, positions.shape[0])
         before = (side_before, met_before, where_before)
         after = (side_after, met_after, where_after)
-        _rewrite(symbols, weights, lengths, positions, merge, before, after)
+        _rewrite(symbols, lengths, positions, merge, before, after)
         born = met_before[0] + met_after[0]
         pairs = _room_for_pairs(pairs, born, sizes)
         births = _grow(births, sizes[BIRTHS] + born)
@@ -476,7 +481,7 @@ def _compiled_for(index: Any, letter: Any) -> Any:
         types.Array(kind, 1, "C", readonly=True) for kind in (types.int64, letter, types.int32)
     )
     signature = types.Tuple((table, numbers))(
-        read, letters, ids, read, numbers, table, numbers, positions, positions,
+        read, letters, ids, read, numbers, table, numbers, positions,
         types.Array(index, 2, "C"), numbers, types.int64, types.int64, types.int64, numbers,
     )  # fmt: skip
     return entry(signature)(_merge_all)
@@ -556,8 +561,7 @@ def merge_words(
         special,
         lengths,
         symbols,
-        np.empty_like(symbols),
-        np.empty((POOL_ROOM * number, 1), symbols.dtype),  # memory is allocated when used
+        np.empty((POOL_ROOM * number, 2), symbols.dtype),  # memory is allocated when used
         sizes,
         max(min_count, int(counts @ np.diff(offsets) / (RARE * room))),
         min_count,
