@@ -8,7 +8,12 @@ from collections.abc import Iterable
 
 from textmill.pipelines.runners.forked_workers import can_fork
 from textmill.pipelines.runners.runner_flags import runner_flags
-from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports
+from textmill.pipelines.runtime.imports import (
+    NOT_LOCAL,
+    SELDOM_CALLED,
+    block_imports,
+    postpone_imports,
+)
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import flag
 
@@ -98,8 +103,9 @@ def with_beam(*, clouds: bool = False):  # a module, whose type is inferred
     level = root.level
     root.setLevel(logging.CRITICAL)  # Beam's import logs warnings to the root
     gc.disable()  # modules contain no garbage; searching them would take 0.7 s
+    not_local = () if clouds else NOT_LOCAL
     try:
-        with block_imports(*() if clouds else NOT_LOCAL):
+        with block_imports(*not_local), postpone_imports(SELDOM_CALLED if not_local else {}):
             # Beam takes up to a second, and help or a finished output do not need it.
             from textmill.pipelines.runners import beam_run
     finally:

@@ -8,13 +8,19 @@ import sys
 
 from textmill.pipelines.runners.forked_workers import end_with
 from textmill.pipelines.runners.runner_flags import LAUNCHER
-from textmill.pipelines.runtime.imports import NOT_LOCAL, block_imports, block_pandas
+from textmill.pipelines.runtime.imports import (
+    NOT_LOCAL,
+    SELDOM_CALLED,
+    block_imports,
+    block_pandas,
+    postpone_imports,
+)
 from textmill.pipelines.runtime.memory import keep_freed_memory
 from textmill.schemas.commands.entry import leave_at_once
 
 if __name__ == "__main__":
     end_with(int(os.environ[LAUNCHER]))
-    with block_imports(*NOT_LOCAL, "IPython"):
+    with block_imports(*NOT_LOCAL, "IPython"), postpone_imports(SELDOM_CALLED):
         from apache_beam.runners.worker import sdk_worker_main
 
         from textmill.pipelines.runners.beam_sampler import sample_often

@@ -21,6 +21,8 @@ import re
 import shutil
 import sys
 import textwrap
+import typing
+from abc import ABCMeta
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 
@@ -142,21 +144,44 @@ def report_parse_errors(argv: list[str], options: Any, **stand_ins: type) -> Non
 
 
 @contextmanager
-def without_help_texts() -> Iterator[None]:
-    """Context in which tyro does not look for the texts of flags, which `show_help` has.
+def without_slow_parts() -> Iterator[None]:
+    """Context in which tyro does without two things that take half of its time.
 
-    tyro 1.0 parses the source of a dataclass for them, with help or without.
+    tyro 1.0 parses the source of a dataclass for the texts of flags, which `show_help` has. And it
+    imports typeguard, which imports unittest and asyncio, to check defaults of a few simple types.
     """
-    docstrings: Any = sys.modules.get("tyro._docstrings")
-    search = getattr(docstrings, "get_field_docstring", None)
-    if search is None:
+    with _replace("tyro._docstrings", "get_field_docstring", lambda _: lambda *_: None):
+        with _replace("tyro._resolver", "is_instance", _check_simply):
+            yield
+
+
+@contextmanager
+def _replace(module: str, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """Context in which a function of a module is `make(function)`, if the module has it."""
+    owner: Any = sys.modules.get(module)
+    function = getattr(owner, name, None)
+    if function is None:
         yield
         return
-    docstrings.get_field_docstring = lambda *_: None
+    setattr(owner, name, make(function))
     try:
         yield
     finally:
-        docstrings.get_field_docstring = search
+        setattr(owner, name, function)
+
+
+def _check_simply(check: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def is_instance(kind: Any, value: Any) -> bool:
+        origin, parts = typing.get_origin(kind), typing.get_args(kind)
+        if type(kind) is ABCMeta:
+            return isinstance(value, kind)
+        if origin is tuple and parts[1:] == (Ellipsis,):
+            return isinstance(value, tuple) and all(is_instance(parts[0], part) for part in value)
+        if getattr(origin, "__name__", "") == "UnionType":  # X | Y, since Python 3.10
+            return any(is_instance(part, value) for part in parts)
+        return check(kind, value)
+
+    return is_instance
 
 
 def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:

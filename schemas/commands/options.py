@@ -17,7 +17,7 @@ from textmill.schemas.commands.help import (
     report_parse_errors,
     see_help,
     show_help,
-    without_help_texts,
+    without_slow_parts,
 )
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import is_group, kind_of, take, written
@@ -142,7 +142,7 @@ def _parse(
     values = {name: _take(own[name], one) for name, one in given.items() if name in own}
     default = {"default": _filled(options, options, values, stand_ins)} if values else {}
     try:
-        with without_help_texts():
+        with without_slow_parts():
             result: Any = tyro.cli(
                 options[tuple(stand_ins.values())] if stand_ins else options,
                 prog=prog,

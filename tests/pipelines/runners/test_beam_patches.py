@@ -8,12 +8,15 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import execution
+from apache_beam.transforms import core, userstate
 
 from textmill.pipelines.runners import beam_patches
 from textmill.pipelines.runners.beam_run import run_pipeline
 from textmill.pipelines.runners.launch import IN_PROCESS
 
 ELEMENTS, SLOW = 64, 5
+INSPECT = core.get_function_args_defaults
+ORIGINAL = getattr(INSPECT, "__wrapped__", INSPECT)  # of Beam, if a run was before
 OTHERS = 3 * ELEMENTS // 4  # that must be done before the slow one goes on
 _done = threading.Semaphore(0)
 _waited: list[bool] = []
@@ -115,3 +118,56 @@ def test_options_make_a_view_once(kind, is_once):
     assert (view.runner, view.streaming) == ("FnApiRunner", True)
     view.streaming = False  # all views share their values
     assert options.view_as(StandardOptions).streaming is False
+
+
+class Counts(beam.DoFn):
+    """Has state, a default, and a callback; `process` is another function of each instance."""
+
+    STATE = userstate.CombiningValueStateSpec("number", combine_fn=sum)
+    TIMER = userstate.TimerSpec("end", beam.TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        element: tuple[str, int],
+        more: int = 3,
+        number=beam.DoFn.StateParam(STATE),  # noqa: B008
+        timer=beam.DoFn.TimerParam(TIMER),  # noqa: B008
+    ):
+        """Yields nothing."""
+        del element, more, number, timer
+        return ()
+
+    @userstate.on_timer(TIMER)
+    def end(self):
+        """Is called back."""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [Counts(), Handle(), *(beam.Map(f).fn for f in (len, lambda a, b=2: a + b, str.upper))],
+)
+def test_a_method_is_inspected_once_and_as_beam_does(step, monkeypatch):
+    """The signatures of a DoFn's methods, of its class, and of a function that it wraps."""
+    names = [n for n in dir(step) if callable(getattr(step, n)) and not n.startswith("__")]
+    found = [core.get_function_arguments(step, name) for name in [*names, "process"]]
+    specs = userstate.get_dofn_specs(step)
+    inspected = []
+
+    def inspect(function: Any) -> Any:
+        inspected.append(function)
+        return ORIGINAL(function)
+
+    monkeypatch.setattr(core, "get_function_args_defaults", beam_patches._inspect_once(inspect))
+    for _ in range(2):
+        assert [core.get_function_arguments(step, name) for name in [*names, "process"]] == found
+        assert userstate.get_dofn_specs(step) == specs
+    methods = [getattr(function, "__func__", None) for function in inspected]
+    assert 5 < len(inspected) and all(methods.count(one) == 1 for one in methods if one)
+
+
+def test_a_list_of_arguments_belongs_to_its_caller(monkeypatch):
+    inspect = beam_patches._inspect_once(ORIGINAL)
+    names, defaults = inspect(Counts().process)
+    assert (names[:2], defaults[0]) == (["element", "more"], 3)
+    names.clear()
+    assert inspect(Counts().process)[0][0] == "element"

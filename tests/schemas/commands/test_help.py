@@ -2,16 +2,23 @@
 
 import os
 import re
+from collections import UserDict
 from dataclasses import MISSING, dataclass, replace
 from importlib import import_module
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from tests.tools.help_pages import HELPED, help_of
 from tests.tools.places import ROOT
 from textmill.pipelines.tasks.task import task_class
-from textmill.schemas.commands.help import Flag, Help, flags_of, help_lines
+from textmill.schemas.commands.help import (
+    Flag,
+    Help,
+    flags_of,
+    help_lines,
+    without_slow_parts,
+)
 from textmill.schemas.commands.options import fields_of, takes_list
 from textmill.schemas.errors import UsageError
 
@@ -244,3 +251,26 @@ def test_what_tyro_rejects_is_one_line(entry, argv, line, capfd):
         import_module(entry).main(argv)
     assert "\n" not in str(found.value)
     assert "".join(capfd.readouterr()) == ""
+
+
+class Words(UserDict):
+    """A class whose metaclass is that of abstract classes."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(tuple[str, ...], tuple[int, ...], tuple[tuple[str, ...], ...], tuple[Words, ...]),
+        *(Words, int | Words | None, tuple[str, ...] | None, Literal["a"], str, int, Any),
+        *(list[str], tuple[str, int], Annotated[tuple[str, ...], 3]),
+    ],
+)
+@pytest.mark.parametrize(
+    "value", [(), ("a",), (3, 4), (("a",),), [], ["a"], None, 3, "a", Words(), (Words(),)]
+)
+def test_defaults_are_checked_as_typeguard_does(kind, value):
+    """tyro's own check loads typeguard, which looks at the first element of a tuple."""
+    resolver = import_module("tyro._resolver")
+    with without_slow_parts():
+        is_one = resolver.is_instance(kind, value)
+    assert is_one == resolver.is_instance(kind, value)
