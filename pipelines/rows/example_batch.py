@@ -5,14 +5,15 @@ with the number of its copies, so a document that occurs a million times makes n
 the others. Legend: E examples.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.ragged import Ragged, gather
 from textmill.pipelines.runtime.imports import pc
 from textmill.schemas.format.drops import DROPS, total_counts
 
@@ -113,21 +114,38 @@ class ExampleBatch:
 
     def lengths(self, id_dtype: str) -> np.ndarray:
         """int64 [n]: ids of each example."""
-        return np.diff(self.ragged("ids", id_dtype)[1])
+        return self._column("ids", id_dtype).lengths
 
     def tokens(self, id_dtype: str) -> np.ndarray:
         """int64 [n]: the tokens that each example adds to the count of its document's tokens."""
         specials, truncated, repeated = map(self.scalar, ("specials", "truncated", "repeated"))
         return self.lengths(id_dtype) - specials + truncated - repeated
 
-    def ragged(self, name: str, dtype: str) -> Ragged:
-        """A ragged column; its offsets have n + 1 elements and begin at 0."""
+    def ragged(
+        self, name: str, dtype: str, prefix: Sequence[int] = (), suffix: Sequence[int] = ()
+    ) -> Ragged:
+        """A ragged column, with values before and after those of each example.
+
+        The offsets have n + 1 elements and begin at 0.
+        """
+        column = self._column(name, dtype)
+        if prefix or suffix:
+            return gather([column], np.arange(len(self)), prefix, suffix)
+        return column
+
+    def _column(self, name: str, dtype: str) -> Ragged:
+        """A ragged column as it is stored."""
         column = self.batch[name]
         _, spans, data = column.buffers()
         offsets = np.frombuffer(spans, np.int64)[column.offset :][: len(column) + 1]
         offsets = offsets // np.dtype(dtype).itemsize
         values = np.frombuffer(data or b"", dtype)[offsets[0] : offsets[-1]]
         return Ragged(values, offsets - offsets[0])
+
+    def contents(self) -> Iterator[tuple[str, Sequence[Any]]]:
+        """The name of each column, and buffers of all its bytes."""
+        for name, column in zip(self.batch.schema.names, self.batch.columns, strict=True):
+            yield name, [*filter(None, column.buffers())]
 
     def take(self, order: np.ndarray) -> "ExampleBatch":
         """The examples with the indices in `order`, in that order."""
@@ -137,15 +155,65 @@ class ExampleBatch:
         """Examples start to stop, without a copy."""
         return ExampleBatch(self.batch.slice(start, stop - start))
 
-    def to_bytes(self) -> bytes:
-        """The Arrow IPC stream of the batch."""
-        return to_stream(self.batch)
+
+@dataclass(frozen=True)
+class JoinedExamples(ExampleBatch):
+    """Examples of several batches, whose ragged columns are joined when a task reads them.
+
+    So the values, nearly all bytes of a shard, are copied once.
+
+    Attributes:
+      batch: all other columns, and `evaluation`.
+      parts: the batches, at least one.
+      index_E: int64, the index of each example among those of `parts`; none occurs twice.
+    """
+
+    parts: tuple[ExampleBatch, ...]
+    index_E: np.ndarray
+
+    def lengths(self, id_dtype: str) -> np.ndarray:
+        """See the base class."""
+        return np.concatenate([part.lengths(id_dtype) for part in self.parts])[self.index_E]
+
+    def ragged(
+        self, name: str, dtype: str, prefix: Sequence[int] = (), suffix: Sequence[int] = ()
+    ) -> Ragged:
+        """See the base class."""
+        if name in self.batch.schema.names:
+            return super().ragged(name, dtype, prefix, suffix)
+        columns = [part.ragged(name, dtype) for part in self.parts]
+        return gather(columns, self.index_E, prefix, suffix)
+
+    def contents(self) -> Iterator[tuple[str, Sequence[Any]]]:
+        """See the base class."""
+        yield from super().contents()
+        for name in self.parts[0].batch.schema.names:
+            if name not in self.batch.schema.names:
+                yield name, self.ragged(name, "uint8")
+
+    def take(self, order: np.ndarray) -> "JoinedExamples":
+        """See the base class; no example twice."""
+        batch = self.batch.take(pa.array(order))
+        return replace(self, batch=batch, index_E=self.index_E[order])
+
+    def slice(self, start: int, stop: int) -> "JoinedExamples":
+        """See the base class."""
+        return self.take(np.arange(start, stop))
 
 
-def join(streams: Iterable[bytes]) -> ExampleBatch | None:
+def join(streams: Iterable[bytes]) -> JoinedExamples | None:
     """Joins the batches of many streams; None if there are none."""
     batches = [from_stream(stream) for stream in streams]
-    return ExampleBatch(pa.concat_batches(batches)) if batches else None
+    if not batches:
+        return None
+    # Not evaluation lines: examples are sorted by them.
+    others = [
+        column.name
+        for column in batches[0].schema
+        if column.type != pa.large_binary() or column.name == "evaluation"
+    ]
+    batch = pa.concat_batches([batch.select(others) for batch in batches])
+    return JoinedExamples(batch, tuple(map(ExampleBatch, batches)), np.arange(len(batch)))
 
 
 @dataclass(frozen=True)

@@ -75,30 +75,43 @@ def cut(offsets: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def wrap(
-    ids: np.ndarray, offsets: np.ndarray, prefix: tuple[int, ...], suffix: tuple[int, ...]
+    ids: np.ndarray, offsets: np.ndarray, prefix: Sequence[int], suffix: Sequence[int]
 ) -> Ragged:
     """Puts ids around each piece: [5, 6, 7], [0, 2, 3] -> [<s> 5 6 </s> <s> 7 </s>], [0, 4, 7]."""
-    around = np.array(prefix, ids.dtype), np.array(suffix, ids.dtype)
-    wrapped = offsets + np.arange(len(offsets)) * (len(prefix) + len(suffix))
-    stream = np.empty(wrapped[-1], ids.dtype)
-    _wrap(ids, offsets, *around, stream)
-    return Ragged(stream, wrapped)
+    return gather([Ragged(ids, offsets)], np.arange(len(offsets) - 1), prefix, suffix)
 
 
-@entry()
-def _wrap(ids, offsets, prefix, suffix, stream):
-    to = 0
-    for piece in range(len(offsets) - 1):
-        start, length = offsets[piece], offsets[piece + 1] - offsets[piece]
-        for special in prefix:
-            stream[to] = special
-            to += 1
-        for i in range(length):  # unsigned indices, for vector instructions
-            stream[np.uint64(to + i)] = ids[np.uint64(start + i)]
-        to += length
-        for special in suffix:
-            stream[to] = special
-            to += 1
+def gather(
+    parts: Sequence[Ragged],
+    index_E: np.ndarray,
+    prefix: Sequence[int] = (),
+    suffix: Sequence[int] = (),
+) -> Ragged:
+    """The items with these indices among those of all parts, each between `prefix` and `suffix`.
+
+    [[5, 6], [7]] and [[8]], [2, 0], [1], [] -> [1 8 1 5 6], [0, 2, 5]
+
+    Args:
+      parts: at least one; their values have one type.
+      index_E: int64, in any order, none twice.
+      prefix: values before each item.
+      suffix: values after each item.
+    """
+    lengths = np.concatenate([part.lengths for part in parts])
+    sizes_E = lengths[index_E] + (len(prefix) + len(suffix))
+    stream, offsets = Ragged.of(np.empty(sizes_E.sum(), parts[0].values.dtype), sizes_E)
+    for place, value in enumerate(prefix):
+        stream[offsets[:-1] + place] = value
+    for place, value in enumerate(suffix):
+        stream[offsets[1:] - len(suffix) + place] = value
+    to = np.full(len(lengths), -1)
+    to[index_E] = offsets[:-1] + len(prefix)
+    first = 0
+    for part in parts:
+        last = first + len(part.offsets) - 1
+        _copy_values(part.values, part.offsets[:-1], part.offsets[1:], to[first:last], stream)
+        first = last
+    return Ragged(stream, offsets)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -118,23 +131,31 @@ def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarra
         raise IndexError(f"a slice is not inside the {len(pool)} values")
     offsets = np.append(0, np.cumsum(lengths_ExP.sum(axis=1)))
     joined = np.empty(offsets[-1], pool.dtype)
-    spans = (part.ravel() * pool.itemsize for part in (starts_ExP, stops_ExP))
-    _copy_slices(np.ascontiguousarray(pool).view(np.uint8), *spans, joined.view(np.uint8))
+    to = np.cumsum(lengths_ExP.ravel()) - lengths_ExP.ravel()
+    _copy_values(np.ascontiguousarray(pool), starts_ExP.ravel(), stops_ExP.ravel(), to, joined)
     return Ragged(joined, offsets)
 
 
+def _copy_values(
+    values: np.ndarray, starts: np.ndarray, stops: np.ndarray, to: np.ndarray, joined: np.ndarray
+) -> None:
+    """Copies slices of values to their places in an array of the same type; below 0: to none."""
+    spans = (place * values.itemsize for place in (starts, stops, to))
+    _copy_slices(values.view(np.uint8), *spans, joined.view(np.uint8))
+
+
 def _slice_types(types: Any) -> Any:
-    data = types.Array(types.uint8, 1, "C", readonly=True)
-    return types.void(data, types.int64[::1], types.int64[::1], types.uint8[::1])
+    data, places = types.Array(types.uint8, 1, "C", readonly=True), types.int64[::1]
+    return types.void(data, places, places, places, types.uint8[::1])
 
 
 @entry(_slice_types)
-def _copy_slices(data, starts, stops, joined):
-    to = 0
+def _copy_slices(data, starts, stops, to, joined):
     for i in range(len(starts)):
-        for place in range(starts[i], stops[i]):  # unsigned indices, for vector instructions
-            joined[np.uint64(to + place - starts[i])] = data[np.uint64(place)]
-        to += stops[i] - starts[i]
+        if to[i] >= 0:
+            first, begin = starts[i], to[i]
+            for place in range(stops[i] - first):  # unsigned indices, for vector instructions
+                joined[np.uint64(begin + place)] = data[np.uint64(first + place)]
 
 
 def grow(array: np.ndarray, used: int, more: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 from textmill.pipelines.readers.documents import Documents, join_documents
 from textmill.pipelines.readers.sources import Block
-from textmill.pipelines.rows.example_batch import join, keep
+from textmill.pipelines.rows.example_batch import join, keep, to_stream
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import take_sample
@@ -121,7 +121,7 @@ def _make(
     batches: dict[str, list[bytes]] = {name: [] for name in rows}
     for route, examples in routed.batches:
         if (name := routes.split_names()[route]) in batches:
-            batches[name].append(examples.to_bytes())
+            batches[name].append(to_stream(examples.batch))
     maker = RowMaker(schema, task, task.finish(schema, run.tokenizer))
     counts, shard_bytes = ShardStatistics(), 0
     for name, own in batches.items():

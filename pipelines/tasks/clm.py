@@ -8,7 +8,7 @@ import numpy as np
 
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.example_batch import ExampleBatch
-from textmill.pipelines.rows.ragged import Ragged, cut, wrap
+from textmill.pipelines.rows.ragged import Ragged, cut
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.pipelines.tasks.task import (
     Columns,
@@ -59,10 +59,9 @@ class EdgedText(TextTask):
 
     def wrapped(self, examples: ExampleBatch, schema: Schema) -> tuple[Ragged, int]:
         """Documents with bos and eos added, and the number of added tokens."""
-        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
-        stream = wrap(ids, offsets, prefix, suffix)
-        return stream, len(stream.values) - len(ids)
+        stream = examples.ragged("ids", token_dtype(schema.vocab_size), prefix, suffix)
+        return stream, (len(prefix) + len(suffix)) * len(examples)
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,12 @@ def examples_hash(schema: Schema, name: str, examples: ExampleBatch | None) -> s
     """A hash of all that decides a shard's bytes; examples are in order and without repeats."""
     digest = xxhash.xxh3_128(f"{schema.fingerprint} {name}".encode())
     if examples is not None:
-        for column_name, column in zip(
-            examples.batch.schema.names, examples.batch.columns, strict=True
-        ):
-            if column_name == COPIES:  # counts a document's copies and changes no byte of a shard
+        for column, parts in examples.contents():
+            if column == COPIES:  # counts a document's copies and changes no byte of a shard
                 continue
-            digest.update(f"{column_name} {len(column)}".encode())
-            for buffer in filter(None, column.buffers()):
-                digest.update(buffer)
+            digest.update(f"{column} {len(examples)}".encode())
+            for part in parts:
+                digest.update(part)
     return digest.hexdigest()
 
 

@@ -55,9 +55,9 @@ class _Numbers:
         self.feature, self.bytes = feature, feature.bytes
         self._little = np.dtype(feature.dtype).newbyteorder("<")
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        """Bytes of values [B, n] of the feature's dtype: uint8 [B, w]."""
-        return np.ascontiguousarray(values, self._little).view(np.uint8)
+    def encode(self, values: np.ndarray, stored: np.ndarray) -> None:
+        """Writes values [B, n] of the feature's dtype as bytes uint8 [B, w]."""
+        stored.view(self._little)[:] = values
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """A copy of the values [B, n] of bytes uint8 [B, w]; _Invalid if no encoder wrote them."""
@@ -75,16 +75,15 @@ class _Ids:
         self._is_wide = feature.dtype == "uint32"
         self.bytes = self._low + feature.size * self._is_wide
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
+    def encode(self, values: np.ndarray, stored: np.ndarray) -> None:
         """See `_Numbers.encode`."""
-        if values.size and values.max() >= MAX_VOCABULARY:
-            raise ValueError(
-                f"{self.feature.name} has {values.max()}, but ids are below {MAX_VOCABULARY}"
-            )
-        low = np.ascontiguousarray(values, "<u2").view(np.uint8)
-        if not self._is_wide:
-            return low
-        return np.concatenate([low, (values >> np.uint32(16)).astype(np.uint8)], axis=1)
+        if self._is_wide:
+            if values.size and values.max() >= MAX_VOCABULARY:
+                raise ValueError(
+                    f"{self.feature.name} has {values.max()}, but ids are below {MAX_VOCABULARY}"
+                )
+            stored[:, self._low :] = values >> np.uint32(16)
+        stored[:, : self._low].view("<u2")[:] = values
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """See `_Numbers.decode`."""
@@ -103,11 +102,11 @@ class _Flags:
     def __init__(self, feature: Feature):
         self.feature, self.bytes = feature, -(-feature.size // 8)
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
+    def encode(self, values: np.ndarray, stored: np.ndarray) -> None:
         """See `_Numbers.encode`."""
         if values.size and values.max() > 1:
             raise ValueError(f"{self.feature.name} has {values.max()}, but its values are 0 and 1")
-        return np.packbits(values, axis=1, bitorder="little")
+        stored[:] = np.packbits(values, axis=1, bitorder="little")
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """See `_Numbers.decode`."""
@@ -130,24 +129,28 @@ class _Segments:
         self._head = self._little.itemsize  # bytes of the number of segments
         self.bytes = self._head + -(-feature.size // 8)
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
+    def encode(self, values: np.ndarray, stored: np.ndarray) -> None:
         """See `_Numbers.encode`."""
-        begins = np.ones(values.shape, bool)
-        np.not_equal(values[:, 1:], values[:, :-1], out=begins[:, 1:])
-        bits = np.packbits(begins, axis=1, bitorder="little")
+        flat, size = values.reshape(-1), self.feature.size
+        begins = np.empty(len(flat), bool)
+        np.not_equal(flat[1:], flat[:-1], out=begins[1:])  # flat, for vector instructions
+        begins[::size] = True
+        bits = np.packbits(begins.reshape(-1, size), axis=1, bitorder="little")
         row_S, token_S = _set_bits(bits)
-        runs_B = np.bincount(row_S, minlength=len(values))
-        found_S = values[row_S, token_S]
-        segments_B = runs_B - (found_S[np.cumsum(runs_B) - 1] == 0)
-        bad_S = found_S != _number(runs_B, segments_B)
+        found_S = flat[row_S * size + token_S].astype(np.int64)
+        before_S = np.roll(found_S, 1)
+        before_S[token_S == 0] = 0
+        is_last_S = np.roll(token_S, -1) == 0
+        bad_S = (found_S != before_S + 1) & ~(is_last_S & (found_S == 0))
         if bad_S.any():
             row, token = row_S[bad_S][0], token_S[bad_S][0]
             raise ValueError(
                 f"{self.feature.name} has {values[row, token]} at token {token} of row {row}: the "
                 "segments of a row are 1 to n in their order, then 0"
             )
-        head = segments_B.astype(self._little)[:, None].view(np.uint8)
-        return np.concatenate([head, bits], axis=1)
+        segments_B = np.maximum(found_S, before_S)[is_last_S]
+        stored[:, : self._head].view(self._little)[:, 0] = segments_B
+        stored[:, self._head :] = bits
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """See `_Numbers.decode`."""
@@ -196,14 +199,14 @@ class _Varints:
         self._width = -(-self._bits // 7)
         self.bytes = feature.size * self._width
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
+    def encode(self, values: np.ndarray, stored: np.ndarray) -> None:
         """See `_Numbers.encode`."""
         values = values.astype(np.uint32)
         out = np.empty((*values.shape, self._width), np.uint8)
         for byte in range(self._width):
             out[:, :, byte] = (values >> np.uint32(7 * byte)) & 0x7F
         out[:, :, :-1] |= 0x80
-        return out.reshape(len(values), self.bytes)
+        stored[:] = out.reshape(len(values), self.bytes)
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """See `_Numbers.decode`."""
@@ -308,7 +311,7 @@ class RowCodec:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
         count = len(columns[self.features[0].name])
         rows = np.empty((count, self.stride), np.uint8)
-        rows[:] = np.frombuffer(self._template, np.uint8)
+        template, after = np.frombuffer(self._template, np.uint8), 0
         for form, start, stop in self._holes:
             feature = form.feature
             values = np.asarray(columns[feature.name])
@@ -317,7 +320,9 @@ class RowCodec:
                     f"{feature.name} has shape {values.shape}, not {(count,) + feature.shape}"
                 )
             flat = _in_dtype(values.reshape(count, feature.size), feature)
-            rows[:, start:stop] = form.encode(flat).reshape(count, stop - start)
+            rows[:, after:start] = template[after:start]
+            form.encode(flat, rows[:, start:stop])
+            after = stop
         return rows
 
     def decode(self, rows: np.ndarray, *, first_row: int = 0) -> dict[str, np.ndarray]:

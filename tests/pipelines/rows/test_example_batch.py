@@ -1,6 +1,7 @@
 """Batches of examples: their columns, and which examples are duplicates."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from textmill.pipelines.rows.example_batch import (
     join,
     keep,
     sort_examples,
+    to_stream,
     without_repeats,
 )
 from textmill.pipelines.rows.ragged import Ragged
@@ -46,7 +48,7 @@ def test_columns_by_hand():
         {name: np.array(values) for name, values in scalars.items()},
     )
     some = whole.slice(1, 4)
-    joined = join([some.slice(0, 1).to_bytes(), some.slice(1, 3).to_bytes()])
+    joined = join([to_stream(some.slice(*place).batch) for place in ((0, 1), (1, 3))])
     assert joined is not None
     for batch in (some, joined, whole.take(np.array([1, 2, 3]))):
         high, low = batch.digests()
@@ -54,10 +56,47 @@ def test_columns_by_hand():
         assert low.tolist() == [int.from_bytes(range(n, n + 8)) for n in (24, 40, 56)]
         values, offsets = batch.ragged("ids", "uint16")
         assert (values.tolist(), offsets.tolist()) == ([5, 6, 7, 8, 9, 10], [0, 2, 2, 6])
+        values, offsets = batch.ragged("ids", "uint16", (1, 2), (3,))
+        expected = [1, 2, 5, 6, 3, 1, 2, 3, 1, 2, 7, 8, 9, 10, 3]
+        assert (values.tolist(), offsets.tolist()) == (expected, [0, 5, 8, 15])
         assert batch.scalar("text_bytes").tolist() == [0, 1, 2]
         assert batch.tokens("uint16").tolist() == [2, 0 + 3 - 2, 4 - 1 - 1]
         assert batch.copies().tolist() == [1, 1, 1] and batch.scalar(MARK).tolist() == [0, 0, 0]
     assert join([]) is None
+
+
+def as_lists(column):
+    return column.values.tolist(), column.offsets.tolist()
+
+
+def test_joined_examples_are_those_of_one_batch():
+    whole = ExampleBatch.of(
+        np.arange(64, dtype=np.uint8).reshape(4, 16),
+        np.arange(4),
+        {
+            "ids": Ragged.of(np.arange(7, dtype=np.uint16), [2, 0, 1, 4]),
+            "weights": Ragged.of(np.arange(7, dtype=np.uint8), [1, 3, 0, 3]),
+            "evaluation": Ragged.of(np.arange(60, 64, dtype=np.uint8), [1, 2, 1, 0]),
+        },
+    )
+    order = np.array([3, 1, 0])
+    due = whole.take(order)
+    contents = []
+    for cuts in ([0, 4], [0, 1, 4], [0, 2, 2, 3, 4]):
+        joined = join(to_stream(whole.slice(*cut).batch) for cut in pairwise(cuts))
+        assert joined is not None
+        taken = joined.take(order)
+        for found in (taken, joined.slice(1, 4).take(np.array([2, 0]))):
+            kept = due.slice(0, len(found))
+            assert found.lengths("uint16").tolist() == kept.lengths("uint16").tolist()
+            for name, dtype in {"ids": "uint16", "weights": "uint8", "evaluation": "uint8"}.items():
+                assert as_lists(found.ragged(name, dtype)) == as_lists(kept.ragged(name, dtype))
+                ours, theirs = (each.ragged(name, dtype, (), (9, 8)) for each in (found, kept))
+                assert as_lists(ours) == as_lists(theirs)
+        contents.append([(name, [*map(bytes, parts)]) for name, parts in taken.contents()])
+    names = ["digests", "text_bytes", "evaluation", "ids", "weights"]
+    assert [name for name, _ in contents[0]] == names
+    assert contents[0] == contents[1] == contents[2]
 
 
 def test_the_first_of_equal_examples_or_the_least_line_stays():

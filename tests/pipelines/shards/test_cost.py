@@ -27,7 +27,7 @@ from textmill.pipelines.readers.sources import (
     read_blocks,
     write_blocks,
 )
-from textmill.pipelines.rows.example_batch import join, keep
+from textmill.pipelines.rows.example_batch import join, keep, to_stream
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.pipelines.shards.schema import schema_of
@@ -136,7 +136,7 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
         ]
         routed = [route_examples(piece, task, tokenizer, schema, "") for piece in pieces]
         for route, split in enumerate(routes.split_names()):
-            parts = (b.to_bytes() for m in routed for to, b in m.batches if to == route)
+            parts = (to_stream(b.batch) for m in routed for to, b in m.batches if to == route)
             examples = join(parts)
             if examples is not None:
                 list(maker.make(keep(examples), split).chunks())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.tools.segments import segments
 from tests.tools.shard_factory import mlm_schema
-from textmill.pipelines.rows.example_batch import MARK, ExampleBatch, keep
+from textmill.pipelines.rows.example_batch import MARK, ExampleBatch, keep, to_stream
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.runners.shuffle import ShuffleWriter
 from textmill.pipelines.shards.steps import RowMaker
@@ -158,7 +158,7 @@ def test_no_documents_make_no_rows():
 
 def test_example_batches_survive_the_journey(tmp_path):
     first = example_batch([[5, 6], [7]], [1, 2])
-    sent = [first.slice(1, 2).to_bytes(), example_batch([[8, 9, 9]], [3]).to_bytes()]
+    sent = [to_stream(first.slice(1, 2).batch), to_stream(example_batch([[8, 9, 9]], [3]).batch)]
     pointers = write_scratch(str(tmp_path), sent)
     assert [load(pointer) for pointer in pointers] == [load(value) for value in sent] == sent
     # Those of a route travel together.
