@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.ragged import Ragged, insert, join_slices
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.runtime.compiled import entry, inner
 
@@ -61,10 +61,8 @@ class AddedTokens:
         if not found.shape[1]:
             return encode(data, offsets, firsts)
         starts, stops, tokens = found
-        edge = np.zeros(len(data) + 1, np.int8)
-        edge[starts] += 1
-        edge[stops] -= 1
-        keep = np.cumsum(edge, dtype=np.int8)[:-1] == 0
+        bounds = np.concatenate(([0], np.stack([starts, stops], axis=1).ravel(), [len(data)]))
+        kept = join_slices(data, bounds[::2, None], np.diff(bounds)[::2, None]).values
         # The rest of the text is in pieces: the first of each text, the one after each token. A
         # token that begins where a text begins belongs to that text.
         gone = np.append(0, np.cumsum(stops - starts))
@@ -73,9 +71,8 @@ class AddedTokens:
         after_tokens = np.searchsorted(offsets, starts, side="right") + np.arange(len(starts))
         pieces = np.empty(len(offsets) + len(starts), np.int64)
         pieces[after_tokens], pieces[of_texts] = starts - gone[:-1], offsets - gone[before]
-        ids = encode(data[keep], pieces, of_texts[firsts])
-        begins = ids.offsets[after_tokens]
-        values = np.insert(ids.values, begins, self._flags[tokens, _ID].astype(np.uint32))
+        ids = encode(kept, pieces, of_texts[firsts])
+        values = insert(ids.values, ids.offsets[after_tokens], self._flags[tokens, _ID])
         return Ragged(values, ids.offsets[of_texts] + before)
 
     def _find(self, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:

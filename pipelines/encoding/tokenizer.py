@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -164,8 +165,8 @@ class LoadedTokenizer:
             state = {name: value for name, value in vars(self).items() if name in _KEPT}
             state["_packed"] = {
                 "json": np.frombuffer(self.json, np.uint8),
-                "token_bytes": np.frombuffer(b"".join(self.token_bytes), np.uint8),
-                "token_sizes": np.array([*map(len, self.token_bytes)]),
+                "token_bytes": self.spelt.values,
+                "token_sizes": self.spelt.lengths,
             }
             kept_tokenizer.keep(self._keys, state, self._tokenizer)
 
@@ -265,16 +266,13 @@ class LoadedTokenizer:
         return [list(zip(e.sequence_ids, e.ids, e.type_ids, strict=True)) for e in joined]
 
     @cached_property
-    def token_bytes(self) -> tuple[bytes, ...]:
+    def spelt(self) -> Ragged:
         """The bytes of each id: those that a byte-level token stands for, else its UTF-8.
 
         Ids without a token have empty bytes.
         """
         if self._packed:
-            joined, sizes = self._packed["token_bytes"].tobytes(), self._packed["token_sizes"]
-            ends = sizes.cumsum()
-            bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-            return tuple(joined[start:end] for start, end in bounds)
+            return Ragged.of(self._packed["token_bytes"], self._packed["token_sizes"])
         spelt = [b""] * self.vocab_size
         for token, i in self.ids.items():
             spelt[i] = token.encode()
@@ -282,7 +280,13 @@ class LoadedTokenizer:
             plain = {token: i for token, i in self.ids.items() if i not in self._added}
             for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
                 spelt[i] = data
-        return tuple(spelt)
+        return Ragged.of(np.frombuffer(b"".join(spelt), np.uint8), [*map(len, spelt)])
+
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        """`spelt` as an object for each id."""
+        joined, bounds = self.spelt.values.tobytes(), self.spelt.offsets.tolist()
+        return tuple(joined[start:stop] for start, stop in pairwise(bounds))
 
     @cached_property
     def is_word_start(self) -> np.ndarray:

@@ -16,6 +16,7 @@ from textmill.schemas.files.finished import DatasetInfo
 from textmill.schemas.format.drops import FILTERED, drop_of
 
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
+_RETURN = ord("\r")
 _LONG_BIN = 16  # in the histogram of lengths, the first of documents of 32,768 tokens and more
 
 
@@ -33,9 +34,11 @@ def warnings_of(info: DatasetInfo, tokenizer: LoadedTokenizer, documents: str) -
     total = info.stats.total()
     content = store.read(os.path.join(info.directory, TOKEN_COUNTS))
     counts = np.load(io.BytesIO(content), allow_pickle=False)
-    used = np.flatnonzero(counts).tolist()
-    returns = [token for token in used if b"\r" in tokenizer.token_bytes[token]]
-    share = counts[returns].sum() / max(counts.sum(), 1)
+    spelt, bounds = tokenizer.spelt
+    has_return = np.zeros(tokenizer.vocab_size, bool)
+    has_return[np.searchsorted(bounds, np.flatnonzero(spelt == _RETURN), "right") - 1] = True
+    # Without documents there are no counts.
+    share = counts[has_return[: len(counts)]].sum() / max(counts.sum(), 1)
     if share > _RETURNS:
         yield Caution(
             f"{share:.1%} of all tokens contain a carriage return, from Windows line ends: remove "

@@ -3,8 +3,6 @@
 Legend: C texts (contexts, conversations), D spans of them, N tokens, V tokens of the vocabulary.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
@@ -33,7 +31,7 @@ def token_ends(
     Returns:
       int64 [N].
     """
-    ends_N, is_other_C = _add_up(tokenizer.token_bytes, contexts, encoded)
+    ends_N, is_other_C = _add_up(tokenizer.spelt, contexts, encoded)
     others = np.flatnonzero(is_other_C)
     for start in range(0, len(others), _SLOW_BATCH):
         some = others[start : start + _SLOW_BATCH]
@@ -45,13 +43,11 @@ def token_ends(
 
 
 def _add_up(
-    token_bytes: Sequence[bytes], contexts: pa.LargeStringArray, encoded: Ragged
+    spelt_V: Ragged, contexts: pa.LargeStringArray, encoded: Ragged
 ) -> tuple[np.ndarray, np.ndarray]:
     """The byte after each token, int64 [N]; contexts that differ from their tokens, bool [C]."""
     data, bounds = utf8_bytes(contexts)
-    spelt = np.frombuffer(b"".join(token_bytes), np.uint8)
-    length_V = np.array([len(token) for token in token_bytes])
-    start_V = np.cumsum(length_V) - length_V
+    spelt, start_V, length_V = spelt_V.values, spelt_V.offsets[:-1], spelt_V.lengths
     ends_N = np.empty(len(encoded.values), np.int64)
     is_other_C = np.empty(len(contexts), bool)
     for first in range(0, len(contexts), _AT_ONCE):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textmill.pipelines.rows.ragged import Ragged, cut, grow, join_slices, wrap
+from textmill.pipelines.rows.ragged import Ragged, cut, grow, insert, join_slices, wrap
 
 
 def ragged(documents):
@@ -43,6 +43,15 @@ def test_slices_of_a_pool_are_joined(slices):
 def test_slices_outside_the_pool_are_refused(start, length):
     with pytest.raises(IndexError, match="a slice is not inside the 5 values"):
         join_slices(np.zeros(5, np.uint16), np.array([[start]]), np.array([[length]]))
+
+
+@given(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 9), st.integers(10, 99))))
+def test_ids_are_inserted_as_numpy_does(count, places):
+    ids = np.arange(count, dtype=np.uint32)
+    chosen = sorted((place, new) for place, new in places if place <= count)
+    at, new = np.array(chosen, np.int64).reshape(-1, 2).T.copy()
+    inserted = insert(ids, at, new)
+    assert inserted.tolist() == np.insert(ids, at, new).tolist() and inserted.dtype == np.uint32
 
 
 def test_an_array_grows_to_twice_the_room_that_it_needs():
