@@ -222,11 +222,11 @@ def add_samples(parts: Iterable[bytes]) -> bytes:
 # ---- metrics ----
 
 
-def measure_groups(sample: bytes, tokenizer_json: bytes) -> tuple[Fertility, ...]:
+def measure_groups(sample: bytes, tokenizer: Tokenizer) -> tuple[Fertility, ...]:
     """Measures a tokenizer on the sample of each group, see `GroupSample.to_bytes`."""
     groups = GroupSample()
     groups.merge(sample)
-    return measure_fertility(groups, Tokenizer.from_buffer(tokenizer_json))
+    return measure_fertility(groups, tokenizer)
 
 
 def measure_fertility(sample: GroupSample, tokenizer: Tokenizer) -> tuple[Fertility, ...]:

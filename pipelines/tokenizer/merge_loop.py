@@ -221,9 +221,8 @@ def _note(side, met, where, token, weight, position):
 
     `met` counts distinct tokens and positions; `where` lists the positions with their counts.
     """
-    if side[token, TIMES] == 0:
-        side[met[0], MET] = token
-        met[0] += 1
+    side[met[0], MET] = token  # without a branch: overwritten if the token was met before
+    met[0] += side[token, TIMES] == 0
     side[token, TIMES] += 1
     side[token, WEIGHT] += weight
     where[met[1], 0] = token
@@ -356,23 +355,33 @@ def _count_pairs(symbols, counts, lengths, sizes):
     pairs = _no_pairs(ROWS)
     p, word = 0, -1
     while p < symbols.size:
-        if symbols[p] == WALL:
+        pairs = _room_for_pairs(pairs, 1, sizes)
+        p, word = _count_while_room(pairs, symbols, counts, lengths, sizes, p, word)
+    return pairs
+
+
+@inner
+def _count_while_room(pairs, symbols, counts, lengths, sizes, p, word):
+    """Counts pairs from a position on; returns where the table has no room, and the word there."""
+    free = pairs.shape[0] // 2 - sizes[PAIRS]
+    while p < symbols.size and free > 0:
+        left = np.int64(symbols[p])
+        if left == WALL:
             p += 1
             word += 1
             continue
-        left = np.int64(symbols[p])
-        p += lengths[left]
+        p += 1
+        if symbols[p] < WALL:  # a jump by each length would wait for that length
+            p += lengths[left] - 1
         if symbols[p] != WALL:
-            pair = (left << 32) | symbols[p]
-            slot = _slot(pairs, pair)
-            if pairs[slot, KEY] == _FREE:
-                pairs = _room_for_pairs(pairs, 1, sizes)
-                slot = _slot(pairs, pair)
-                pairs[slot, KEY] = pair
-                sizes[PAIRS] += 1
+            slot = _slot(pairs, (left << 32) | symbols[p])
+            is_new = pairs[slot, KEY] == _FREE
+            free -= is_new
+            sizes[PAIRS] += is_new
+            pairs[slot, KEY] = (left << 32) | symbols[p]
             pairs[slot, COUNT] += counts[word]
             pairs[slot, NEXT] += 1
-    return pairs
+    return p, word
 
 
 @inner
@@ -417,7 +426,7 @@ def _merge_all(
     room, words = lengths.size, (offsets, letters, ids)
     births = np.zeros((ROWS, 3), np.int64)
     heap = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
-    side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
+    side_before, met_before = np.zeros((room + 1, 4), np.int64), np.zeros(2, np.int64)
     side_after, met_after = side_before.copy(), met_before.copy()
     where_before = np.zeros((ROWS, 3), symbols.dtype)
     where_after = where_before.copy()

@@ -47,8 +47,8 @@ def train(
     words = model.words_of(histogram, options)
     say(f"merging: {words.counts.num_rows:,} distinct words")
     trained = merge(options, words)
-    content = model.tokenizer_of(trained, words, options).to_str(pretty=True).encode()
-    write(TOKENIZER, content)
+    tokenizer = model.tokenizer_of(trained, words, options)
+    write(TOKENIZER, tokenizer.to_str(pretty=True).encode())
     settings = tokenizer_settings(options, model)
     write(TOKENIZER_CONFIG, config_json(settings))
     warnings += check.warn_of_endless_turns(settings, options.specials)
@@ -59,7 +59,7 @@ def train(
         trained,
         fertility=()
         if options.from_histogram
-        else measure_groups(store.read(path(output.SAMPLE)), content),
+        else measure_groups(store.read(path(output.SAMPLE)), tokenizer),
     )
     write(REPORT, to_json(report))
     write(CONFIG, config_bytes("pipelines.train_tokenizer", options))
