@@ -48,8 +48,8 @@ class Console(rich.console.Console):
     """
 
     def __init__(self, **how: Any):
-        """Creates rich's console without its markup and its colours for numbers."""
-        super().__init__(markup=False, highlight=False, **how)
+        """Creates rich's console without its markup, emoji names and colours for numbers."""
+        super().__init__(markup=False, emoji=False, highlight=False, **how)
 
     def on_broken_pipe(self) -> None:
         """Says no more after the reader has ended (`| head -1`); rich would end the run."""

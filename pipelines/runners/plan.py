@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
-import psutil
 from rich.filesize import decimal
 
 from textmill.pipelines.readers.compression import is_compressed
@@ -21,6 +20,7 @@ from textmill.pipelines.readers.sources import CLUSTER_WORKERS, uneven
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import cpu_hours, duration
 from textmill.pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS
+from textmill.pipelines.runtime.imports import psutil
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import Caution, flag
 from textmill.schemas.files import store

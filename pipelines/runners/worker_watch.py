@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
-import psutil
 
 from textmill.pipelines.runners.console import Display
 from textmill.pipelines.runners.failures import WORKER_DIED
+from textmill.pipelines.runtime.imports import psutil
 from textmill.schemas.commands.terminal import in_time
 from textmill.schemas.errors import LeftRunningError
 

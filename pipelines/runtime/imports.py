@@ -44,6 +44,7 @@ class _Lazy:
 # Any, since pyarrow's type stubs lack the compute functions.
 pc: Any = _Lazy("pyarrow.compute")
 parquet: Any = _Lazy("pyarrow.parquet")
+psutil: Any = _Lazy("psutil")
 
 
 @contextmanager

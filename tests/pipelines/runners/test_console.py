@@ -237,6 +237,12 @@ def test_a_journal_that_was_published_away_is_no_silence(tmp_path, now):
     assert said.getvalue() == ""
 
 
+def test_names_of_emoji_are_printed_as_they_are():
+    file = io.StringIO()
+    Console(file=file).print(":smile:.txt")
+    assert file.getvalue() == ":smile:.txt\n"
+
+
 def test_work_is_a_line_at_once_and_now_and_then_where_no_terminal_is(monkeypatch):
     monkeypatch.setattr(console, "_LINE_SECONDS", 0.05)
     said = io.StringIO()

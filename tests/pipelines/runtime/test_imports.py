@@ -21,7 +21,7 @@ def test_no_process_of_a_run_loads_what_it_does_not_use(workers, tokenizer_path,
         "def look(document=None):\n"
         "    unused = 'pandas', 'IPython', 'requests', 'boto3', 'pymongo', 'google.cloud.storage'\n"
         "    unused += 'beartype', 'cryptography.fernet', 'dill', 'fastavro', 'grpc.aio'\n"
-        "    unused += 'httplib2', 'typeguard', 'unittest.mock'\n"
+        "    unused += 'httplib2', 'psutil', 'typeguard', 'unittest.mock'\n"
         "    assert not {*unused} & set(sys.modules), {*unused} & set(sys.modules)\n"
     )
     (tmp_path / "text.txt").write_text("a few words\n")
