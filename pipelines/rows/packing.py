@@ -44,7 +44,7 @@ class Packing:
     @cached_property
     def bounds(self) -> np.ndarray:
         """int64 [R + 1]: the segments of row r are those from bounds[r] to bounds[r + 1]."""
-        return np.searchsorted(self.row_S, np.arange(self.rows + 1))
+        return np.append(0, np.cumsum(np.bincount(self.row_S, minlength=self.rows)))
 
 
 def pack(

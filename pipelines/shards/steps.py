@@ -281,8 +281,15 @@ class Shard:
         starts, lengths = offsets[order, None], np.diff(offsets)[order, None]
         return join_slices(self.segments.stream, starts, lengths)
 
-    def chunks(self) -> Iterator[np.ndarray]:
-        """Encoded rows uint8 [B, stride] in the order of their keys: a shuffle by content."""
+    def chunks(self, head: bytes = b"") -> Iterator[np.ndarray]:
+        """Encoded rows in the order of their keys: a shuffle by content.
+
+        Args:
+          head: bytes before each row.
+
+        Yields:
+          uint8 [B, len(head) + stride].
+        """
         schema = self.maker.schema
         codec = schema.codec()
         keys, order = self._order_of_copies
@@ -294,7 +301,7 @@ class Shard:
             columns = self.maker.finish(columns, keys[chosen])
             masked += int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0
             trained += int(columns["loss_weights"].sum()) if self.maker.task.chooses_tokens else 0
-            yield codec.encode(columns)
+            yield codec.encode(columns, head)
         self._weighed = {"masked": masked, "trained": trained}
 
     @cached_property

@@ -83,8 +83,8 @@ def stage_shard(
         documents = shard.documents() if shard else none
         files = shard_files.write_documents(documents, staging, name, schema)
     else:
-        chunks = shard.chunks() if shard else ()
         stride = schema.codec().stride
+        chunks = shard.chunks(shard_files.head_of(schema.file_formats, stride)) if shard else ()
         files = shard_files.write_shard(chunks, staging, name, schema.file_formats, stride)
     content = shard.row_documents() if shard else _documents_of_no_rows()
     return *files, shard_files.write_row_documents(content, staging, name, files[0].rows or 0)

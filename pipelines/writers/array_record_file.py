@@ -42,19 +42,14 @@ class ArrayRecordFile:
         """Begins a file of rows of `stride` bytes."""
         self._file = file
         self._stride = stride
-        self._head = np.frombuffer(row_head(stride), np.uint8)
         self._rows = 0
         self._position = 0  # in the stream, bytes
         self._write_chunk(b"s", b"", 0, 0)
 
-    def write(self, rows: np.ndarray) -> None:
-        """Appends rows uint8 [b, stride]."""
-        head = len(self._head)
-        chunks = np.empty((len(rows), head + self._stride), np.uint8)
-        chunks[:, :head] = self._head
-        chunks[:, head:] = rows
+    def write(self, chunks: np.ndarray) -> None:
+        """Appends rows uint8 [b, head + stride], each after its `row_head`; fills in the hashes."""
         self._write_chunks(chunks)
-        self._rows += len(rows)
+        self._rows += len(chunks)
 
     def finish(self) -> None:
         """Writes the index. The file stays open."""
@@ -68,7 +63,7 @@ class ArrayRecordFile:
 
     def _footer(self) -> tuple[bytes, bytes]:
         """The lengths of the footer's records, and the records: the offset of every row."""
-        width = len(self._head) + self._stride
+        width = len(row_head(self._stride)) + self._stride
         offsets = begin_in_file(CHUNK_HEADER + np.arange(self._rows, dtype=np.int64) * width)
         described = footer_head(self._rows) + b"\x22" + varint(len(_OPTIONS)) + _OPTIONS
         first = b"\n" + varint(len(described)) + described

@@ -30,7 +30,7 @@ from textmill.schemas.format.manifest import (
 )
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.pieces import piece_rows
-from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame
+from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame, row_head
 from textmill.schemas.typed_json import to_json
 
 _ENDINGS = {"jsonl.zst", "npy", "parquet", ROW_DOCUMENTS, *FORMATS}
@@ -87,13 +87,19 @@ class _HashedFile:
         self._file.close()
 
 
+def head_of(formats: tuple[str, ...], stride: int) -> bytes:
+    """Bytes before each row that `write_shard` gets: an ArrayRecord's, so that none is copied."""
+    return row_head(stride) if "array_record" in formats else b""
+
+
 def write_shard(
     chunks: Iterable[np.ndarray], staging: str, name: str, formats: tuple[str, ...], stride: int
 ) -> list[ManifestFile]:
     """Writes one shard in each format and stages it under its `staged_name`.
 
     Args:
-      chunks: uint8 [b, stride] matrices: the rows of the shard, in order.
+      chunks: uint8 [b, n] matrices: the rows of the shard, in order, each after `head_of` the
+        formats. They are changed.
       staging: the staging folder, on a disk or in an object store.
       name: the shard's name, see `schemas.format.metadata.shard_name`.
       formats: array_record, tfrecord, or both.
@@ -120,7 +126,7 @@ def write_shard(
             if array_record:
                 array_record.write(part)
             if tfrecord:
-                tfrecord.write(frame(part).reshape(-1))
+                tfrecord.write(frame(part[:, -stride:]).reshape(-1))
             if not rows % size:
                 end_pieces()
         if rows % size:

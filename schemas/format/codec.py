@@ -294,14 +294,15 @@ class RowCodec:
         entry = key + _field(2, len(value) + form.bytes) + value
         return _field(1, len(entry) + form.bytes) + entry
 
-    def encode(self, columns: dict[str, np.ndarray]) -> np.ndarray:
+    def encode(self, columns: dict[str, np.ndarray], head: bytes = b"") -> np.ndarray:
         """Encodes columns to rows.
 
         Args:
           columns: for each feature integers [B, *shape] that fit its dtype; `positions` is derived.
+          head: bytes before each row, for a file format that stores some there.
 
         Returns:
-          uint8 [B, stride].
+          uint8 [B, len(head) + stride].
 
         Raises:
           ValueError: a column has a different shape, or a value that its dtype or its kind does not
@@ -310,9 +311,10 @@ class RowCodec:
         if self.encoding == "int64_list" and "segment_ids" in columns:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
         count = len(columns[self.features[0].name])
-        rows = np.empty((count, self.stride), np.uint8)
-        template, after = np.frombuffer(self._template, np.uint8), 0
+        template, after = np.frombuffer(head + self._template, np.uint8), 0
+        rows = np.empty((count, len(template)), np.uint8)
         for form, start, stop in self._holes:
+            start, stop = len(head) + start, len(head) + stop
             feature = form.feature
             values = np.asarray(columns[feature.name])
             if values.shape != (count,) + feature.shape:

@@ -20,6 +20,7 @@ from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
+from tests.tools.shard_factory import with_heads
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.schemas.files.finished import read_dataset
 from textmill.schemas.format.mapped_rows import MappedRows
@@ -85,7 +86,7 @@ def _write_ours(path: Path, rows: np.ndarray) -> None:
     with open(path, "wb") as file:
         out = ArrayRecordFile(file, rows.shape[1])
         for start in range(0, len(rows), 8192):
-            out.write(rows[start : start + 8192])
+            out.write(with_heads(rows[start : start + 8192]))
         out.finish()
 
 

@@ -17,13 +17,19 @@ from textmill.schemas.format.manifest import FORMAT_VERSION as MANIFEST_VERSION
 from textmill.schemas.format.manifest import ROW_DOCUMENTS, Manifest, ManifestFile
 from textmill.schemas.format.metadata import FORMAT_VERSION, Inputs, Schema, shard_name
 from textmill.schemas.format.pieces import sum_pieces
-from textmill.schemas.format.records import FORMATS, frame
+from textmill.schemas.format.records import FORMATS, frame, row_head
 from textmill.schemas.format.row_documents import encode_row_documents
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length, split_of
 from textmill.schemas.typed_json import to_json
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
 SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}
+
+
+def with_heads(rows: np.ndarray) -> np.ndarray:
+    """Rows uint8 [b, stride] as ArrayRecordFile writes them, each after the head of its chunk."""
+    head = np.frombuffer(row_head(rows.shape[1]), np.uint8)
+    return np.concatenate([np.tile(head, (len(rows), 1)), rows], axis=1)
 
 
 def mlm_schema(**changes) -> Schema:

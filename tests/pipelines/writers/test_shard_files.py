@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from tests.tools.shard_factory import with_heads
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.output_directory import refuse_others
 from textmill.pipelines.writers.staging import STAGING
@@ -25,7 +26,7 @@ def rows(count, stride=40, seed=0):
 def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path, count):
     matrix = rows(count)
     files = shard_files.write_shard(
-        [matrix[:60], matrix[60:]] if count else [],
+        [with_heads(matrix[:60]), with_heads(matrix[60:])] if count else [],
         str(tmp_path),
         "my_split-00000-of-00002",
         ("array_record", "tfrecord"),

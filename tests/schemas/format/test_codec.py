@@ -134,6 +134,8 @@ def test_what_is_encoded_is_decoded(encoding, data):
     rows = codec.encode(columns)
     assert rows.shape == (count, codec.stride) and rows.dtype == np.uint8
     assert RowCodec(features[::-1], encoding).encode(columns).tobytes() == rows.tobytes()
+    headed = codec.encode(columns, b"head")
+    assert [row.tobytes() for row in headed] == [b"head" + row.tobytes() for row in rows]
     rows.flags.writeable = False  # as a file that is mapped
     decoded = codec.decode(rows)
     assert set(decoded) >= set(columns)

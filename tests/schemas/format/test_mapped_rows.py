@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tools.shard_factory import write_rows
+from tests.tools.shard_factory import with_heads, write_rows
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import FORMATS, IN_BLOCK, RowReader, open_rows
@@ -21,7 +21,7 @@ def _open(path: Path, rows: np.ndarray) -> RowReader:
     if path.suffix == ".array_record":
         with path.open("wb") as file:
             records = ArrayRecordFile(file, rows.shape[1])
-            records.write(rows)
+            records.write(with_heads(rows))
             records.finish()
     else:
         write_rows(path, rows)

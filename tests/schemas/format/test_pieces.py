@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xxhash
 
+from tests.tools.shard_factory import with_heads
 from textmill.pipelines.writers.shard_files import find, staged_name, write_shard
 from textmill.schemas.format import pieces
 from textmill.schemas.format.pieces import piece_ends, piece_rows
@@ -28,6 +29,8 @@ def test_sums_are_those_of_the_bytes(
     values = np.random.default_rng(0).integers(0, 256, (rows, stride), np.uint8)
     chunks = [values[start : start + chunk] for start in range(0, rows, chunk)]
     chunks = [values[:0], *chunks, values[:0]]
+    if file_format == "array_record":
+        chunks = [with_heads(chunk) for chunk in chunks]
     [file] = write_shard(chunks, str(tmp_path), "train-00000-of-00001", (file_format,), stride)
     data = (tmp_path / staged_name(file)).read_bytes()
     ends = piece_ends(file_format, stride, rows).tolist()

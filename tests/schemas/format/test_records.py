@@ -14,6 +14,7 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tools.shard_factory import with_heads
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.highway_hash import highway_hash
 from textmill.schemas.errors import DataError
@@ -129,7 +130,7 @@ def written(rows: np.ndarray, *, at_once: int = 1000) -> bytes:
     buffer = io.BytesIO()
     file = ArrayRecordFile(buffer, rows.shape[1])
     for start in range(0, len(rows), at_once):
-        file.write(rows[start : start + at_once])
+        file.write(with_heads(rows[start : start + at_once]))
     file.finish()
     return buffer.getvalue()
 
