@@ -61,7 +61,7 @@ class _Numbers:
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """A copy of the values [B, n] of bytes uint8 [B, w]; _Invalid if no encoder wrote them."""
-        return stored.copy().view(self._little).astype(self.feature.dtype, copy=False)
+        return stored.view(self._little).astype(self.feature.dtype)
 
 
 class _Ids:
@@ -87,10 +87,11 @@ class _Ids:
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """See `_Numbers.decode`."""
-        low = stored[:, : self._low].copy().view("<u2")
-        values = low.astype(self.feature.dtype, copy=False)
+        values = stored[:, : self._low].view("<u2").astype(self.feature.dtype)
         if self._is_wide:
-            values |= np.left_shift(stored[:, self._low :], np.uint32(16), dtype=np.uint32)
+            high = stored[:, self._low :].astype(np.uint32)
+            high <<= np.uint32(16)
+            values |= high
         return values
 
 
@@ -155,15 +156,17 @@ class _Segments:
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """See `_Numbers.decode`."""
         count, size = len(stored), self.feature.size
-        head, bits = np.split(stored, [self._head], axis=1)
-        segments_B = np.ascontiguousarray(head).view(self._little)[:, 0].astype(np.int64)
+        bits = stored[:, self._head :]
+        segments_B = stored[:, : self._head].view(self._little)[:, 0].astype(np.int64)
         row_S, token_S = _set_bits(bits)
         runs_B = np.bincount(row_S, minlength=count)
-        bad_B = (bits[:, 0] & 1 == 0) | (runs_B < segments_B) | (runs_B > segments_B + 1)
+        rest_B = (runs_B - segments_B).view(np.uint64)  # runs of padding: 0 or 1
+        bad_B = (bits[:, 0] & 1 == 0) | (rest_B > 1)
         bad_B[row_S[token_S >= size]] = True
         if bad_B.any():
             raise _Invalid(bad_B, f"the number of segments in {self.feature.name} is wrong")
-        lengths_S = np.diff(row_S * size + token_S, append=count * size)
+        begins_S = row_S * size + token_S
+        lengths_S = np.append(begins_S[1:], count * size) - begins_S
         values_S = _number(runs_B, segments_B).astype(self.feature.dtype)
         return np.repeat(values_S, lengths_S).reshape(count, size)
 
@@ -171,13 +174,17 @@ class _Segments:
 def _set_bits(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The row and the place in it of each bit that is set in uint8 [B, w], in their order.
 
-    Few are set: only the bytes that are not zero are searched bit by bit.
+    Few are set: only the words of eight bytes that are not zero are searched bit by bit.
     """
-    byte_K = np.flatnonzero(bits != 0)
-    row_K, byte_K = np.divmod(byte_K, bits.shape[1])
-    found = np.unpackbits(bits[row_K, byte_K], bitorder="little").view(bool)
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    word_M = padded.view(np.uint64).ravel()
+    number_K = np.flatnonzero(word_M != 0)
+    found = np.unpackbits(word_M[number_K].view(np.uint8), bitorder="little").view(bool)
     at_S = np.flatnonzero(found)
-    return row_K[at_S >> 3], byte_K[at_S >> 3] * 8 + (at_S & 7)
+    bit_S = number_K[at_S >> 6] * 64 + (at_S & 63)
+    row_S = bit_S // (padded.shape[1] * 8)
+    return row_S, bit_S - row_S * (padded.shape[1] * 8)
 
 
 def _number(runs_B: np.ndarray, segments_B: np.ndarray) -> np.ndarray:

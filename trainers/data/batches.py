@@ -22,6 +22,7 @@ from textmill.trainers.data.stages import Stages
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
 _BYTES_PER_READ = 2 << 20  # since a read costs as much as a hundred rows
+_KEPT_BYTES = 8 * _BYTES_PER_READ  # more than all reads that are made ahead
 _ROWS_PER_ORDER = 8192  # since computing an order costs as much as a thousand rows
 
 
@@ -413,6 +414,15 @@ def sort_positions(found: np.ndarray, stop: int) -> Batch:
     found = found[:, found[0] < stop]
     found = found[:, np.argsort(found[0])]
     return dict(zip(("position", "row_index", "epoch"), found))
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed memory for the next read: fresh pages cost as much as decoding.
+
+    It returns large blocks to the system, but not those of sizes that a program freed before
+    (mallopt(3), M_MMAP_THRESHOLD), so a block is allocated and freed. No page of it is touched.
+    """
+    _ = np.empty(_KEPT_BYTES, np.uint8)
 
 
 def _slice(batch: Batch, start: int, stop: int) -> Batch:

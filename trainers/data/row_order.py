@@ -12,11 +12,13 @@ inside.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Callable
 
 import numpy as np
 
 ROUNDS = 8
+_TABLE = 4096  # hashes that are kept of a round: those of a coordinate of 16 million rows
 _Network = Callable[[np.ndarray, int, int, np.ndarray], np.ndarray]
 
 
@@ -29,11 +31,13 @@ def epoch_and_row(
     with one seed has its own order.
     """
     positions = np.asarray(positions, np.int64)
-    epochs, offsets = np.divmod(positions, rows)
+    epochs = positions // rows
+    offsets = positions - epochs * rows
     indices = np.empty_like(offsets)
-    for epoch in np.unique(epochs):  # two if a batch crosses into the next epoch
+    last_of_run = np.append(epochs[1:] != epochs[:-1], True)
+    for epoch in set(epochs[last_of_run[: len(epochs)]].tolist()):  # faster than np.unique
         here = epochs == epoch
-        key = _key(seed, int(epoch), stream)
+        key = _key(seed, epoch, stream)
         indices[here] = permute(offsets[here], rows=rows, key=key)
     return epochs, indices
 
@@ -88,9 +92,9 @@ def _feistel(numbers: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.n
     right = numbers - left * np.uint64(low)
     for number, key in enumerate(keys):
         if number % 2:
-            left = _add(left, _hash(right, key, np.uint64(high)), np.uint64(high))
+            left = _add(left, _hash(right, low, key, np.uint64(high)), np.uint64(high))
         else:
-            right = _add(right, _hash(left, key, np.uint64(low)), np.uint64(low))
+            right = _add(right, _hash(left, high, key, np.uint64(low)), np.uint64(low))
     return (left * np.uint64(low) + right).astype(np.int64)
 
 
@@ -102,9 +106,9 @@ def _inverse(numbers: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.n
     for number, key in reversed(list(enumerate(keys))):
         modulus = np.uint64(high if number % 2 else low)
         if number % 2:
-            left = _add(left, modulus - _hash(right, key, modulus), modulus)
+            left = _add(left, modulus - _hash(right, low, key, modulus), modulus)
         else:
-            right = _add(right, modulus - _hash(left, key, modulus), modulus)
+            right = _add(right, modulus - _hash(left, high, key, modulus), modulus)
     return (left * np.uint64(low) + right).astype(np.int64)
 
 
@@ -114,7 +118,19 @@ def _add(one: np.ndarray, other: np.ndarray, modulus: np.uint64) -> np.ndarray:
     return np.minimum(total, total - modulus)  # the difference wraps around if it is negative
 
 
-def _hash(values: np.ndarray, key: np.uint64, below: np.uint64) -> np.ndarray:
+def _hash(values: np.ndarray, count: int, key: np.uint64, below: np.uint64) -> np.ndarray:
+    """Hashes of values below `count`, looked up if there are few such values."""
+    if count > _TABLE:
+        return _mix(values, key, below)
+    return _table(count, int(key), int(below)).take(values.view(np.int64))
+
+
+@lru_cache(maxsize=8 * ROUNDS)
+def _table(count: int, key: int, below: int) -> np.ndarray:
+    return _mix(np.arange(count, dtype=np.uint64), np.uint64(key), np.uint64(below))
+
+
+def _mix(values: np.ndarray, key: np.uint64, below: np.uint64) -> np.ndarray:
     """Steele et al., "Fast Splittable Pseudorandom Number Generators" (2014): splitmix64's mix."""
     mixed = values * np.uint64(0x9E3779B97F4A7C15)
     mixed += key

@@ -50,7 +50,7 @@ from textmill.schemas.format.digests import Digests
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.mapped_rows import MappedRows
 from textmill.schemas.format.records import RowReader, open_rows
-from textmill.trainers.data.batches import Batch, BatchReader, RowDocument
+from textmill.trainers.data.batches import Batch, BatchReader, RowDocument, keep_freed_memory
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.split_documents import SplitDocuments
 from textmill.trainers.data.streamed_rows import WINDOWS_AHEAD, StreamedRows
@@ -165,6 +165,7 @@ class ShardSet(BatchReader):
         self._documents: dict[str, SplitDocuments] = {}
         self._streamed: dict[str, StreamedRows] = {}
         self._lock, self._process = threading.Lock(), os.getpid()
+        keep_freed_memory()
 
     def __getstate__(self) -> dict:
         """Everything but open files."""
