@@ -391,6 +391,7 @@ class LoadedTokenizer:
         return quick
 
 
+@pause_collector()
 def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     """Loads a tokenizer.json, or a directory with one, vocab.json + merges.txt or vocab.txt.
 

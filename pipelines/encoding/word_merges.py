@@ -60,17 +60,15 @@ class Merges:
 
     def _find_unmerged(self, vocab: Mapping[str, int]) -> dict[bytes, int]:
         """The tokens that are words with `ignore_merges`, and that merges do not give."""
+        spelt = zip(spelt_bytes(vocab), vocab.items(), strict=True)
+        words = [(word, item) for word, item in spelt if _is_text(word)]
+        data, starts = utf8_bytes(pa.array([word for word, _ in words], pa.large_binary()))
+        (ids, offsets), left = self.encode(data, starts, np.arange(len(words)))
+        firsts = np.append(ids, 0)[offsets[:-1]]
+        are_merged = (np.diff(offsets) == 1) & (firsts == [i for _, (_, i) in words])
         alphabet = set(byte_characters())
-        tokens = [token for token in vocab if token and alphabet.issuperset(token)]
-        spelt = dict(zip(spelt_bytes(tokens), map(vocab.__getitem__, tokens), strict=True))
-        words = {
-            word: i for word, i in spelt.items() if len(word) <= LONGEST_WORD and _is_text(word)
-        }
-        data, starts = utf8_bytes(pa.array([*words], pa.large_binary()))
-        (ids, offsets), _ = self.encode(data, starts, np.arange(len(words)))
-        are_merged = (np.diff(offsets) == 1) & (ids[offsets[:-1]] == [*words.values()])
-        pairs = zip(words.items(), are_merged.tolist(), strict=True)
-        return dict(item for item, is_merged in pairs if not is_merged)
+        rest = (words[n] for n in np.flatnonzero(~are_merged & ~left).tolist())
+        return {word: i for word, (token, i) in rest if alphabet.issuperset(token)}
 
 
 def _is_text(data: bytes) -> bool:
@@ -103,8 +101,8 @@ def merges_of_characters(model: Mapping[str, Any], space: str) -> Merges | None:
 
 def _table_of_merges(model: Mapping[str, Any]) -> np.ndarray:
     vocab, pairs = model["vocab"], model["merges"]
-    halves = np.array([*map(vocab.__getitem__, chain.from_iterable(pairs))], np.int64)
-    merged = np.array([*map(vocab.__getitem__, map("".join, pairs))], np.int64)
+    halves = np.fromiter(map(vocab.__getitem__, chain.from_iterable(pairs)), np.int64)
+    merged = np.fromiter(map(vocab.__getitem__, map("".join, pairs)), np.int64)
     table = np.full((2 << len(pairs).bit_length(), 2), -1, np.int64)
     ranks = np.arange(len(pairs))
     enter_merges(table, halves[::2] << 32 | halves[1::2], ranks << 32 | merged)

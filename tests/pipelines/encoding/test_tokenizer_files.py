@@ -1,15 +1,24 @@
 """Published layouts of tokenizer files, and errors of broken ones."""
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tests.stress.fuzz_encoding import draw_texts, small_tokenizer
 from tests.tools.places import DATA
-from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
+from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, data_of, trained_tokenizer
+from tests.tools.tokenizer_families import FAMILIES
 from textmill.pipelines.encoding.reference import failures_as_data_errors
-from textmill.pipelines.encoding.tokenizer_files import merged_tokens, read_tokenizer_files
+from textmill.pipelines.encoding.tokenizer_files import (
+    _make_bpe,
+    merged_tokens,
+    read_tokenizer_files,
+)
 from textmill.schemas.errors import DataError, UsageError
 
 _TRAINED = trained_tokenizer().to_str()
@@ -42,6 +51,26 @@ def test_layouts_of_roberta_and_gpt2(tmp_path):
     read = read_tokenizer_files(str(tmp_path)).parse()[0]
     assert read.encode("a<|endoftext|>").tokens == ["a", "<|endoftext|>"]
     assert read.get_added_tokens_decoder().keys() == {0}
+
+
+@given(st.randoms(use_true_random=True))
+@settings(max_examples=settings().max_examples // 3)
+def test_a_bpe_is_as_tokenizers_reads_it(draw):
+    """With merges that occur twice, options of the model, and added tokens of any kind."""
+    configs = map(config_of, map(small_tokenizer, draw.sample([*FAMILIES], len(FAMILIES))))
+    config = next(config for config in configs if config["model"]["type"] == "BPE")
+    model, flags = config["model"], ("single_word", "lstrip", "rstrip", "normalized", "special")
+    model["merges"] += draw.sample(model["merges"], 9)
+    model |= {name: draw.random() < 0.3 for name in ("ignore_merges", "fuse_unk")}
+    model["unk_token"] = draw.choice([None, "a", draw.choice(list(model["vocab"]))])
+    for content in draw.sample(["<a>", "a b", " x", "\n", "é", "the", "中", *model["vocab"]], 5):
+        token = {flag: draw.random() < 0.4 for flag in flags}
+        config["added_tokens"].append({"id": draw.randrange(5000), "content": content} | token)
+    read, made = Tokenizer.from_buffer(data_of(config)), _make_bpe(config)
+    assert made is not None and made.to_str() == read.to_str()
+    texts = [*islice(draw_texts(read, draw.randrange(99)), 100)]
+    for text, other in zip(read.encode_batch(texts), made.encode_batch(texts), strict=True):
+        assert (text.ids, text.offsets, text.type_ids) == (other.ids, other.offsets, other.type_ids)
 
 
 def test_opt_layout(tmp_path):
