@@ -125,7 +125,7 @@ def _count_words(data, bounds, counts):
             spaces = in_range(data, place, _TAB, _FIVE) | in_range(data, place, _SEPARATOR, _FIVE)
             spaces |= (1 << carried) - 1
             carried = np.int64(0)
-            # Of characters that may be white space of several bytes, the first bytes.
+            # The first bytes of characters that may be white space of several bytes.
             long = in_range(data, place, _E1, _THREE) | in_range(data, place, _C2, _ONE)
             while long:
                 at = first_bit(long)
