@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -286,7 +285,7 @@ class LoadedTokenizer:
     def token_bytes(self) -> tuple[bytes, ...]:
         """`spelt` as an object for each id."""
         joined, bounds = self.spelt.values.tobytes(), self.spelt.offsets.tolist()
-        return tuple(joined[start:stop] for start, stop in pairwise(bounds))
+        return tuple(joined[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False))
 
     @cached_property
     def is_word_start(self) -> np.ndarray:

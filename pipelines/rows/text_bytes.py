@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.runtime.byte_vectors import AT_ONCE, count_bits, in_range
+from textmill.pipelines.runtime.byte_vectors import AT_ONCE, count_bits, first_bit, in_range
 from textmill.pipelines.runtime.compiled import entry, inner
 
 # White space of several bytes, whose first bytes are C2, E1, E2 and E3.
@@ -117,26 +117,25 @@ def count_words(text: pa.LargeStringArray) -> np.ndarray:
 
 @entry()
 def _count_words(data, bounds, counts):
-    """Counts the words of each document, byte by byte only where white space may be long."""
+    """Counts the words of each document, 64 bytes at a time."""
     for document in range(len(counts)):
         place, stop = bounds[document], bounds[document + 1]
-        words, after_space = np.int64(0), np.int64(1)
-        while place < stop:
-            if place + AT_ONCE > stop or _has_long(data, place):
-                end = min(place + AT_ONCE, stop)
-                found, place, after_space = _words_until(data, place, end, after_space)
-                words += found
-                continue
+        words, after_space, carried = np.int64(0), np.int64(1), np.int64(0)
+        while place + AT_ONCE <= stop:
             spaces = in_range(data, place, _TAB, _FIVE) | in_range(data, place, _SEPARATOR, _FIVE)
+            spaces |= (1 << carried) - 1
+            carried = np.int64(0)
+            # The first bytes of characters that may be white space of several bytes.
+            long = in_range(data, place, _E1, _THREE) | in_range(data, place, _C2, _ONE)
+            while long:
+                at = first_bit(long)
+                long &= long - 1
+                size = np.int64(_space_bytes(data, place + at))
+                spaces |= ((1 << size) - 1) << at
+                carried = max(at + size - AT_ONCE, 0) * (size > 0)
             words += count_bits(~spaces & (spaces << 1 | after_space))
             place, after_space = place + AT_ONCE, np.int64(spaces < 0)
-        counts[document] = words
-
-
-@inner
-def _has_long(data, place):
-    """Whether white space of several bytes may begin in the 64 bytes from a place on."""
-    return in_range(data, place, _E1, _THREE) | in_range(data, place, _C2, _ONE) != 0
+        counts[document] = words + _count_singly(data, place + carried, stop, after_space)
 
 
 def find_characters(text: pa.LargeStringArray, wanted: np.ndarray, run: int = 1) -> np.ndarray:
@@ -189,18 +188,14 @@ def _may_be_long(byte):
 
 
 @inner
-def _words_until(data, place, stop, after_space):
-    """Counts words that begin before `stop`, separated by Unicode's white space.
-
-    Returns:
-      Their number; the byte after the last character, and whether that was white space: 1 or 0.
-    """
+def _count_singly(data, place, stop, after_space):
+    """Counts the words that begin before `stop`, character by character."""
     words = np.int64(0)
     while place < stop:
         size = np.int64(_space_bytes(data, place))
         words += after_space & np.int64(size == 0)
         place, after_space = place + max(size, 1), np.int64(size > 0)
-    return words, place, after_space
+    return words
 
 
 @inner

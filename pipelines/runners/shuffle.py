@@ -60,7 +60,7 @@ class ShuffleWriter:
     """Batches of a bundle, collected by key before they are sent.
 
     Attributes:
-      bytes: approximate bytes of the collected batches; 0 of those that go to files.
+      bytes: approximate bytes of the collected batches.
       sent: the tally of sent values.
     """
 
@@ -79,8 +79,7 @@ class ShuffleWriter:
         """Adds batches by key."""
         for key, batch in batches:
             self._batches.setdefault(key, []).append(batch)
-            if self._shuffle_by == "runner":
-                self.bytes += batch.nbytes
+            self.bytes += batch.nbytes
 
     def take(self) -> list[tuple[int, pa.RecordBatch]]:
         """Empties the writer; returns one joined batch per key."""

@@ -129,13 +129,15 @@ def _good_lines(
     if not is_utf8(data):  # parsers check it only in the fields that they read
         return None
     fields = {role.field for role in roles}
-    if all(role.values.is_text and "." not in role.field for role in roles):
+    # `read_texts` refuses escapes of lone surrogates, which Arrow writes.
+    has_texts_only = all(role.values.is_text and "." not in role.field for role in roles)
+    if has_texts_only:
         batch = read_texts(np.frombuffer(data, np.uint8), starts, stops, sorted(fields))
     else:
         batch = _arrow_table(data, starts, stops, roles)
     if batch is None or not all(_has_values(batch, role) for role in roles):
         return None
-    documents = take_roles(batch, roles, path, 0, source_bytes=len(data))
+    documents = take_roles(batch, roles, path, 0, source_bytes=len(data), is_utf8=has_texts_only)
     return None if documents.rejects else documents
 
 

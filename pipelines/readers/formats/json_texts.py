@@ -144,13 +144,10 @@ def _copy_string(data, place, stop, text, to):
         return _BAD, to
     place += 1
     while place < stop:
-        if place + AT_ONCE <= data.size:
-            special = in_range(data, place, np.uint8(0), _SPACE)
-            special |= in_range(data, place, _QUOTE, _ONE) | in_range(data, place, _BACKSLASH, _ONE)
-            copy(data, place, text, to)
-            size = first_bit(special)
-            place, to = place + size, to + size
-            if size == AT_ONCE or place >= stop:
+        if place + 2 * AT_ONCE <= data.size:
+            size, to = _copy_characters(data, place, text, to)
+            place += size
+            if size >= AT_ONCE or place >= stop:
                 continue
         byte = data[np.uint64(place)]
         if byte == _QUOTE:
@@ -171,6 +168,31 @@ def _copy_string(data, place, stop, text, to):
                 return _BAD, to
             place, to = place + size, _put(text, to, code)
     return _BAD, to
+
+
+@inner
+def _copy_characters(data, place, text, to):
+    """Copies 64 bytes, or those before a quote, a control character or an escape by a number.
+
+    Returns:
+      How many bytes were read, 65 if the last is a backslash; and the byte after their copy.
+    """
+    special = in_range(data, place, np.uint8(0), _SPACE)
+    special |= in_range(data, place, _QUOTE, _ONE) | in_range(data, place, _BACKSLASH, _ONE)
+    begin = 0
+    while begin < AT_ONCE:
+        end = first_bit(special)
+        copy(data, place + begin, text, to)
+        to += end - begin
+        meant = np.uint8(0)
+        if end < AT_ONCE and data[np.uint64(place + end)] == _BACKSLASH:
+            meant = _ESCAPES[data[np.uint64(place + end + 1)]]
+        if not meant:
+            return end, to
+        text[np.uint64(to)] = meant
+        begin, to = end + 2, to + 1
+        special &= -1 << begin
+    return begin, to
 
 
 @inner

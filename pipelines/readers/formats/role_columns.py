@@ -83,6 +83,7 @@ def take_roles(
     classes: Classes | None = None,
     source_bytes: int | None = None,
     longest: int = MAX_DOCUMENT_BYTES,
+    is_utf8: bool = False,
 ) -> Documents:
     """The roles' columns of a batch, and the rejected rows.
 
@@ -94,12 +95,13 @@ def take_roles(
       classes: names of class numbers by field.
       source_bytes: bytes of the rows in the file; None for the bytes of the roles' strings.
       longest: maximum bytes of a row's strings; rows with more are rejected.
+      is_utf8: whether strings are known to be valid UTF-8.
     """
     columns: list[pa.Array] = []
     rejected: Rejected = {}
     empty_N = np.zeros(len(batch), bool)
     for role in roles:
-        column, bad = _role_column(batch, role, (classes or {}).get(role.field))
+        column, bad = _role_column(batch, role, (classes or {}).get(role.field), is_utf8)
         columns.append(column)
         rejected = {**{row: why for row, why in bad.items() if not empty_N[row]}, **rejected}
         if len(columns) == 1:
@@ -146,7 +148,7 @@ def _nest(batch: pa.RecordBatch, steps: list[str]) -> pa.Array | None:
 
 
 def _role_column(
-    batch: pa.RecordBatch, role: Role, names: Sequence[str] | None
+    batch: pa.RecordBatch, role: Role, names: Sequence[str] | None, is_utf8: bool
 ) -> tuple[pa.Array, Rejected]:
     """The role's column, with "" or no answers in rows that lack one or are rejected."""
     column = column_of(batch, role.field)
@@ -170,7 +172,7 @@ def _role_column(
         column, rejected = _class_names(column, role, names)
     elif pt.is_integer(column.type) or pt.is_boolean(column.type):
         column = column.cast(pa.large_string())
-    else:
+    elif not (is_utf8 and pt.is_large_string(column.type)):
         column, rejected = _strings(column, role)
     if column.null_count and not role.optional:
         detail = f"field {role.field!r} is null"

@@ -99,11 +99,22 @@ def test_escapes_at_every_place_of_64_bytes():
         "x" * before + mark + "y" * after
         for before in range(66)
         for after in (0, 1, 2, 61, 62, 63, 64, 65)
-        for mark in ('"', "\\", "\n", "\u00e9", "\u20ac", "\U0001f600", "\x1f")
+        for mark in (
+            '"',
+            "\\",
+            "\n",
+            "\n\t" * 35,
+            "\nz\x1f",
+            "\u00e9",
+            "\u20ac",
+            "\U0001f600",
+            "\x1f",
+        )
     ]
     lines = [json.dumps({"text": text}).encode() for text in texts]
     assert read(lines, "text") == [{"text": text} for text in texts]
     assert [read([line], "text") for line in lines] == [[{"text": text}] for text in texts]
+    assert not any(read([line[:-3] + b"\\", line], "text") for line in lines)
 
 
 def test_missing_fields_and_null_are_null():

@@ -43,7 +43,10 @@ def test_words_are_those_of_str_split(documents):
 def test_words_at_the_ends_of_steps():
     """Words are counted in steps of 64 bytes; a word or a space may begin at any byte of them."""
     documents = [
-        "a" * n + space + "b" * m for n in range(260) for space in " \u3000" for m in (0, 1)
+        "a" * n + space + "b" * m
+        for n in range(260)
+        for space in (" ", "\u00a0", "\u3000", "\u2003\u2003", "\u00e9\u2019")
+        for m in (0, 1, 64)
     ]
     documents += ["a " * 200, " a" * 200, "\u00a0" * 130 + "a"]
     assert count_words(column(documents)).tolist() == [len(text.split()) for text in documents]

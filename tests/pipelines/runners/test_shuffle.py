@@ -62,14 +62,13 @@ def test_what_a_shuffle_writer_sends_arrives_with_its_tally(shuffle_by, shuffle,
     writer = ShuffleWriter(shuffle_by, str(tmp_path), *shuffle)
     assert writer.bytes == 0
     writer.add(batches)
-    to_files = shuffle_by == "files"
-    assert writer.bytes == (0 if to_files else sum(batch.nbytes for _, batch in batches))
-    assert writer.is_full == to_files
+    assert writer.bytes == sum(batch.nbytes for _, batch in batches)
+    assert writer.is_full == (shuffle_by == "files")
     sent = writer.send()
     is_cut = shuffle_by == "runner"
     assert Counter(key for key, _ in sent) == {last: 1 + 2 * is_cut, 5: 1, 7: 1 + 2 * is_cut}
     files = list(tmp_path.iterdir())
-    assert len(files) == to_files
+    assert len(files) == (shuffle_by == "files")
     tallies = []
     for key, parts in values.items():
         arrived = [b"", *(value for other, value in sent if other == key)]
