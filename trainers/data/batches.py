@@ -6,6 +6,7 @@ import itertools
 import queue
 import sys
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from contextlib import closing
 from fractions import Fraction
@@ -23,6 +24,7 @@ T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
 _BYTES_PER_READ = 2 << 20  # since a read costs as much as a hundred rows
 _KEPT_BYTES = 8 * _BYTES_PER_READ  # more than all reads that are made ahead
+_SECONDS_AT_EXIT = 5  # for a read that waits for a store
 _ROWS_PER_ORDER = 8192  # since computing an order costs as much as a thousand rows
 
 
@@ -458,9 +460,14 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
         except BaseException as error:  # noqa: B036  raised again in the consumer's thread
             put(("error", error))
 
+    def end(seconds: float | None = None) -> None:
+        stopped.set()
+        thread.join(seconds)
+
     thread = threading.Thread(target=fill, name="read_ahead", daemon=True)
     thread.start()
-    is_finalizing = sys.is_finalizing  # bound now: at exit, Python clears modules
+    # An interpreter that shuts down under a thread in numpy's loops may abort (SIGABRT).
+    at_exit = weakref.finalize(thread, end, _SECONDS_AT_EXIT)
     try:
         while True:
             kind, value = ready.get()
@@ -470,6 +477,5 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
                 raise value
             yield value
     finally:
-        stopped.set()
-        if not is_finalizing():
-            thread.join()
+        if at_exit.detach():
+            end()

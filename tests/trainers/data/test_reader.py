@@ -282,6 +282,46 @@ def test_a_process_may_end_in_the_middle():
     assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")
 
 
+def test_a_process_that_ends_waits_for_what_is_computed():
+    """A thread that Python stops in the middle of numpy's C++ aborts the process."""
+    code = """
+import threading, time
+from textmill.trainers.data.batches import read_ahead
+begun = threading.Event()
+def items():
+    yield 0
+    begun.set()
+    time.sleep(0.5)
+    print("computed")
+    yield 1
+seen = read_ahead(items(), 2)
+print(next(seen))
+begun.wait()
+"""
+    found = run_python("-c", code)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "0\ncomputed\n", "")
+
+
+def test_reads_do_not_fault_in_new_memory_each_time(tmp_path):
+    """Each read's arrays take some 800 pages of 4 KiB."""
+    write_mlm_set(tmp_path / "set", train=2000, max_length=512)
+    code = f"""
+import resource
+from textmill.trainers.reader import ShardSet
+batches = ShardSet({str(tmp_path / "set")!r}).batches("train", batch_size=256, seed=0, prefetch=0)
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(200):
+    next(batches)
+before = faults()
+for _ in range(200):
+    next(batches)
+print(faults() - before)
+"""
+    found = run_python("-c", code)
+    assert int(found.stdout) < 200, found.stderr
+
+
 def test_rows_and_steps_that_are_none_are_refused_in_words(reader):
     rows = reader.rows("train")
     for index in (rows, -1):

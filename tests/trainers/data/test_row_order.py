@@ -37,6 +37,19 @@ def test_the_place_of_every_row(rows, seed):
     assert find_places(order, rows=rows, key=(seed,)).tolist() == list(range(rows))
 
 
+@given(rows=st.integers(1, 2**62), place=st.integers(0), seed=st.integers(0, 2**32))
+def test_hashes_of_tables_are_those_that_are_computed(rows, place, seed):
+    places = np.array([0, place % rows, rows - 1])
+    orders = []
+    for size in (0, 5000):  # no tables, and those of up to 25 million rows
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("textmill.trainers.data.row_order._TABLE", size)
+            order = permute(places, rows=rows, key=(seed, 1))
+            assert find_places(order, rows=rows, key=(seed, 1)).tolist() == places.tolist()
+            orders.append(order.tolist())
+    assert orders[0] == orders[1]
+
+
 def test_pinned_order():
     """A different order would make a resumed run read other rows: it may never change."""
     epochs, rows = epoch_and_row(np.arange(14), rows=7, seed=3)
