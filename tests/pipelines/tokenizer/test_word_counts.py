@@ -12,7 +12,7 @@ from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters
 from textmill.pipelines.encoding.splitter import CHUNK
 from textmill.pipelines.tokenizer import histogram, uncompiled_patterns, word_counter
 from textmill.pipelines.tokenizer.histogram import PreTokenization, from_bytes, to_bytes
-from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts
+from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts, sort_by_word
 from textmill.schemas.errors import DataError
 
 
@@ -177,6 +177,21 @@ def test_adding():
     assert add_counts([]).num_rows == 0 and counted([]) == counted(["", ""]) == {}
     assert histogram.table_bytes(one) == 3
     assert histogram.table_bytes(one.slice(0, 0)) == 0
+
+
+_ALIKE = st.text("\0aé\xff", max_size=20).map(str.encode)  # many begin with the same eight bytes
+
+
+@given(st.lists(_ALIKE | st.binary(max_size=10), unique=True), st.integers(0, 9))
+@example(
+    [b"\xff" * 8, b"a", b"a\0", b"a\0b", b"\x7f" * 8, b"12345678b", b"12345678a", b"12345678"], 3
+)
+def test_words_are_sorted_by_their_bytes(words, before):
+    table = pa.table([words, range(len(words))], schema=histogram.SCHEMA)
+    chunks = pa.concat_tables([table.slice(0, before), table.slice(before)])
+    expected = sorted(zip(words, range(len(words)), strict=True))
+    ordered = sort_by_word(chunks)
+    assert [*zip(*(column.to_pylist() for column in ordered), strict=True)] == expected
 
 
 def test_no_call_a_word_or_a_document(calls_of):
