@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import types
 
-from textmill.pipelines.encoding import word_slots
+from textmill.pipelines.encoding import kept_tokenizer, word_slots
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.normal_text import apply_normalizers
 from textmill.pipelines.encoding.splitter import Splitter, split_by
@@ -334,11 +334,16 @@ def sort_by_word(counts: pa.Table) -> pa.Table:
 
 @cache
 def _splitter(pattern: str) -> Splitter | None:
-    """The compiled splitter of a pattern; None if only `tokenizers` can split by it."""
-    try:
-        return split_by(pattern)
-    except UnsupportedPattern:
-        return None
+    """The splitter of a pattern, kept for later runs; None if only `tokenizers` can split by it."""
+    key = kept_tokenizer.key_of_pattern(pattern)
+    splitter = kept_tokenizer.find(key, None)
+    if splitter is None:
+        try:
+            splitter = split_by(pattern)
+        except UnsupportedPattern:
+            return None
+        kept_tokenizer.keep([key], splitter, None)
+    return splitter
 
 
 def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
