@@ -28,7 +28,7 @@ from textmill.pipelines.tokenizer.output import (
     check_read,
     text_of,
 )
-from textmill.pipelines.tokenizer.word_counter import BUCKETS, add_counts
+from textmill.pipelines.tokenizer.word_counter import BUCKETS, add_counts, sort_by_word
 from textmill.pipelines.writers.rejects import rejects_file
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.files.store import write_file
@@ -76,7 +76,7 @@ def write_files(parts: Iterable[tuple[int, Read, bytes]], job: CountJob) -> Iter
     check_turn(job.staging, job.run, publishes=True)
     counts = pa.concat_tables(histogram.from_bytes(table) for table in tables.values() if table)
     origin = histogram.Origin(job.cutting, read.documents, read.bytes, read.normalized_bytes)
-    sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
+    sorted_counts = histogram.Histogram(sort_by_word(counts), origin)
     files = {
         HISTOGRAM: histogram.to_parquet(sorted_counts),
         SAMPLE: sample,

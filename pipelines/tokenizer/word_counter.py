@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import types
 
-from textmill.pipelines.encoding import word_slots
+from textmill.pipelines.encoding import kept_tokenizer, word_slots
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.normal_text import apply_normalizers
 from textmill.pipelines.encoding.splitter import Splitter, split_by
@@ -310,13 +310,40 @@ def add_counts(tables: Iterable[pa.Table]) -> pa.Table:
     return total.table()
 
 
+def sort_by_word(counts: pa.Table) -> pa.Table:
+    """The table in the order of its words' bytes.
+
+    Most words differ in their first eight bytes, which are sorted as numbers: this takes half the
+    time of sorting all words by Arrow, which sorts only the others.
+    """
+    counts = counts.combine_chunks()
+    words = counts["word"].combine_chunks()
+    data, offsets = utf8_bytes(words)
+    eights = overlapping_eights(np.append(data, np.zeros(8, np.uint8)))
+    masks = LOW_MASK[np.minimum(np.diff(offsets), SHORT)]
+    begins = (eights[offsets[:-1]] & masks).byteswap().view(np.uint64)
+    order = np.argsort(begins)
+    same = np.diff(begins[order]) == 0
+    tied = np.zeros(len(order), np.bool_)
+    tied[1:] = same
+    tied[:-1] |= same
+    rows = order[tied]
+    order[tied] = rows[pc.sort_indices(words.take(rows)).to_numpy()]
+    return counts.take(order)
+
+
 @cache
 def _splitter(pattern: str) -> Splitter | None:
-    """The compiled splitter of a pattern; None if only `tokenizers` can split by it."""
-    try:
-        return split_by(pattern)
-    except UnsupportedPattern:
-        return None
+    """The splitter of a pattern, kept for later runs; None if only `tokenizers` can split by it."""
+    key = kept_tokenizer.key_of_pattern(pattern)
+    splitter = kept_tokenizer.find(key, None)
+    if splitter is None:
+        try:
+            splitter = split_by(pattern)
+        except UnsupportedPattern:
+            return None
+        kept_tokenizer.keep([key], splitter, None)
+    return splitter
 
 
 def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:

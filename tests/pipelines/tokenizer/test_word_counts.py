@@ -1,5 +1,6 @@
 """Counting words: worked by hand, and `tokenizers`' pre-tokenizer as the oracle."""
 
+import os
 from collections import Counter
 
 import pyarrow as pa
@@ -8,11 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
+from textmill.pipelines.encoding import splitter
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, pattern_of
 from textmill.pipelines.encoding.splitter import CHUNK
 from textmill.pipelines.tokenizer import histogram, uncompiled_patterns, word_counter
 from textmill.pipelines.tokenizer.histogram import PreTokenization, from_bytes, to_bytes
-from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts
+from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts, sort_by_word
 from textmill.schemas.errors import DataError
 
 
@@ -177,6 +179,36 @@ def test_adding():
     assert add_counts([]).num_rows == 0 and counted([]) == counted(["", ""]) == {}
     assert histogram.table_bytes(one) == 3
     assert histogram.table_bytes(one.slice(0, 0)) == 0
+
+
+_ALIKE = st.text("\0aé\xff", max_size=20).map(str.encode)  # many begin with the same eight bytes
+
+
+@given(st.lists(_ALIKE | st.binary(max_size=10), unique=True), st.integers(0, 9))
+@example(
+    [b"\xff" * 8, b"a", b"a\0", b"a\0b", b"\x7f" * 8, b"12345678b", b"12345678a", b"12345678"], 3
+)
+def test_words_are_sorted_by_their_bytes(words, before):
+    table = pa.table([words, range(len(words))], schema=histogram.SCHEMA)
+    chunks = pa.concat_tables([table.slice(0, before), table.slice(before)])
+    expected = sorted(zip(words, range(len(words)), strict=True))
+    ordered = sort_by_word(chunks)
+    assert [*zip(*(column.to_pylist() for column in ordered), strict=True)] == expected
+
+
+@pytest.mark.parametrize("pattern", [PATTERNS[GPT2], r"[a-z]+(?!x)|\d"])
+def test_a_kept_pattern_cuts_as_a_compiled_one(monkeypatch, tmp_path, pattern):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = ["it's a dog,  and 12 é\n\n", "abx aaxx"]
+    for is_compiled in (True, False):  # the second process finds the tables of the first
+        word_counter._splitter.cache_clear()
+        assert (word_counter._splitter(pattern) is splitter.split_by(pattern)) == is_compiled
+        assert counted(texts, pattern=pattern) == oracle(texts, False, pattern)
+    [name] = os.listdir(tmp_path / "textmill" / "tokenizers")
+    (tmp_path / "textmill" / "tokenizers" / name).write_bytes(b"damaged")
+    word_counter._splitter.cache_clear()
+    assert counted(texts, pattern=pattern) == oracle(texts, False, pattern)
+    word_counter._splitter.cache_clear()
 
 
 def test_no_call_a_word_or_a_document(calls_of):
