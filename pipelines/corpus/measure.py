@@ -59,6 +59,7 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
         sent += sent_to_compare
     if paragraphs:
         sent += _count_paragraphs(batch, paragraphs, clock)
+    encode_documents(batch.slice(0, 1), options.schema(0))  # imports
     with clock.part("writing"):
         content = encode_documents(batch, options.schema(0))
     kept = len(batch) - dropped["near_duplicates"]

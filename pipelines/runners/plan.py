@@ -19,6 +19,7 @@ from textmill.pipelines.readers.compression import is_compressed
 from textmill.pipelines.readers.sources import CLUSTER_WORKERS, uneven
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import cpu_hours, duration
+from textmill.pipelines.runners.forked_workers import can_fork
 from textmill.pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS
 from textmill.pipelines.runtime.imports import psutil
 from textmill.schemas.commands.terminal import number_of
@@ -27,7 +28,8 @@ from textmill.schemas.files import store
 
 # Measured: Beam in memory, and a worker with its programs and a loaded tokenizer.
 _BEAM_BYTES, WORKER_BYTES = 100_000_000, 500_000_000
-_BEGIN_SECONDS = 4.0  # to start a worker and to write the metadata files
+_FORKED_BYTES = 200_000_000  # of a forked worker, not shared: fitted to PSS of 3 runs, 1.3 GB
+_BEGIN_SECONDS = 1.0  # measured: a run of 50 kB; assumed once more for new interpreters
 _SHUFFLE_SECONDS = 0.2  # of Beam's local runner, for a shuffle with its steps
 _GAIN = 0.8  # of each worker: they share memory and disk, and threads the interpreter
 _EXPANSION = 4  # bytes of text for a byte of a compressed file
@@ -162,7 +164,7 @@ class RunPlan:
     def seconds(self) -> float:
         """Expected seconds of a run on this machine from the command to the finished output."""
         needs, gain = self.needs, max(1.0, self.workers * _GAIN)
-        begin = _BEGIN_SECONDS * (1 + self.on.flags.in_processes)
+        begin = _BEGIN_SECONDS * (1 + (self.on.flags.in_processes and not can_fork()))
         begin += (needs.shuffles - 1) * _SHUFFLE_SECONDS
         work = sum(needs.cpu_seconds.values()) / gain + sum(needs.serial_seconds.values())
         return begin + work * needs.slowdown
@@ -171,12 +173,13 @@ class RunPlan:
         """The most bytes that a run on this machine needs: of all its workers."""
         base = psutil.Process().memory_info().rss + _BEAM_BYTES
         workers = max(self.workers, 1)
-        processes = 1 + workers * self.on.flags.in_processes
+        in_processes = workers * self.on.flags.in_processes
+        own = in_processes * (_FORKED_BYTES if can_fork() else base)
         needs = self.needs
         readers = min(workers, len(self.on.blocks) if self.times == 1 else needs.blocks)
         writers = min(workers, needs.keys)
         held = max(readers * needs.block_bytes, writers * needs.key_bytes, self.needs.serial_bytes)
-        return int(base * processes + held)
+        return int(base + own + held)
 
     def warnings(self) -> Iterator[Caution]:
         """Reasons why the run may fail or be slow, a line each."""

@@ -78,6 +78,7 @@ def take_sample(
     small = not packed and sum(block.bytes for block in blocks) <= _WHOLE_BYTES
     chosen = blocks if small else list(_places(blocks, source, places))
     wanted = None if small else max(_PLACE_BYTES, places * _PLACE_BYTES // len(chosen))
+    _take(Sample(), chosen[0], source, 1)  # compiles and fills caches
     sample = Sample()
     began, cpu_began = time.perf_counter(), time.process_time()
     for place in chosen:

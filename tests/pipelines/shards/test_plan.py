@@ -89,7 +89,7 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
         "about 28,800,000 + 535,000 special",
         "train about 1,840,000, validation about 4,590; 16 tokens each, packing efficiency 99.8%",
         "about 152.4 MB of shards and 60.1 MB of scratch",
-        "about 24 s, in this process",
+        "about 21 s, in this process",
         "no dataset: the run builds it",
         mlm_schema().fingerprint,
     ):
@@ -100,14 +100,17 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
     assert "about 74," not in said and "at least" not in said
 
 
-def test_seconds_by_the_way_to_run(tmp_path):
-    # 4 s until a worker begins, once more for processes, and 20 s of work.
-    assert plan(tmp_path).needs().seconds() == 24
+def test_seconds_by_the_way_to_run(tmp_path, monkeypatch):
+    # 1 s until a worker begins, once more for new interpreters, and 20 s of work.
+    assert plan(tmp_path).needs().seconds() == 21
     threads = ["--direct_running_mode", "multi_threading", "--direct_num_workers", "2"]
-    assert plan(tmp_path, *threads).needs().seconds() == 4 + 20 / 1.6
-    assert plan(tmp_path, "--direct_num_workers=10", PROCESSES).needs().seconds() == 8 + 20 / 8
+    assert plan(tmp_path, *threads).needs().seconds() == 1 + 20 / 1.6
+    processes = plan(tmp_path, "--direct_num_workers=10", PROCESSES).needs()
+    assert processes.seconds() == 2 + 20 / 8
+    monkeypatch.setattr(plans, "can_fork", lambda: True)
+    assert processes.seconds() == 1 + 20 / 8
     busy = replace(ESTIMATE, passed=60.0)  # three seconds for a CPU second
-    assert plan(tmp_path, estimate=busy).needs().seconds() == 64
+    assert plan(tmp_path, estimate=busy).needs().seconds() == 61
 
 
 def test_a_plan_for_a_cluster_has_nothing_of_this_machine_but_the_measurement(tmp_path):
@@ -138,10 +141,15 @@ def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch)
     assert "memory may be too small" in list(plan(tmp_path).needs().warnings())[1]
 
 
-def test_memory_grows_with_workers_and_shards(tmp_path):
+def test_memory_grows_with_workers_and_shards(tmp_path, monkeypatch):
     one = plan(tmp_path).needs().memory_bytes()
     assert plan(tmp_path, "--direct_num_workers=2").needs().memory_bytes() > one
     assert plan(tmp_path, "--direct_num_workers=2", PROCESSES).needs().memory_bytes() > 2 * one
+    # Forked workers share the launcher's memory, but for 200 MB each.
+    threads = plan(tmp_path, "--direct_num_workers=2").needs().memory_bytes()
+    monkeypatch.setattr(plans, "can_fork", lambda: True)
+    forked = plan(tmp_path, "--direct_num_workers=2", PROCESSES).needs().memory_bytes()
+    assert forked - threads == pytest.approx(400e6, abs=20e6)
     much = replace(ESTIMATE, text_bytes=1e9)
     one = plan(tmp_path, estimate=much).needs().memory_bytes()
     schema = mlm_schema(shards={"train": 50, "validation": 1})
