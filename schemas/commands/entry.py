@@ -215,7 +215,7 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
             sys.stdout.flush()  # of --help, for example
             raise
         sys.stdout.flush()
-        if _ends_at_once and sys.getprofile() is None:  # which prints what it measured
+        if _ends_at_once:
             leave_at_once(0)
     except KeyboardInterrupt as stop:
         is_terminated = isinstance(stop, Terminated)
