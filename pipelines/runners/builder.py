@@ -13,7 +13,7 @@ from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.runtime.imports import block_pandas
 from textmill.pipelines.runtime.memory import keep_freed_memory
 from textmill.pipelines.runtime.s3_flags import take_s3_flags
-from textmill.schemas.commands.entry import end_at_once, import_later, require_address_space
+from textmill.schemas.commands.entry import import_later, require_address_space
 from textmill.schemas.commands.flag_file import read_config
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.options import Given, parse_known
@@ -74,7 +74,6 @@ class Builder:
         result = self.start(options, beam_arguments, say)
         if result is not None:
             self.print_result(result, say)
-        end_at_once()
 
     def parse(
         self, argv: list[str], given: Mapping[str, Given] | None = None

@@ -47,7 +47,7 @@ _MANY_FILES = os.strerror(errno.EMFILE)
 _STDOUT = "standard output"
 _LONGEST = 200  # characters of a library's message
 _OURS = ("pipelines", "schemas", "tests", "textmill", "trainers")
-_is_command = _ends_at_once = False
+_is_command = False
 
 
 class Terminated(KeyboardInterrupt):
@@ -215,8 +215,6 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
             sys.stdout.flush()  # of --help, for example
             raise
         sys.stdout.flush()
-        if _ends_at_once:
-            leave_at_once(0)
     except KeyboardInterrupt as stop:
         is_terminated = isinstance(stop, Terminated)
         word = "terminated" if is_terminated else "interrupted"
@@ -239,15 +237,6 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
 def is_command() -> bool:
     """Whether this process is a command's own: `run_entry` has begun. Else it is the user's."""
     return _is_command
-
-
-def end_at_once() -> None:
-    """Has `run_entry` end the process as it is, once `main` has returned and all is printed.
-
-    Taking the interpreter apart takes 0.03 to 0.05 s. Call it where no thread has work left.
-    """
-    global _ends_at_once
-    _ends_at_once = True
 
 
 def import_later(name: str) -> Callable[..., Any]:

@@ -29,9 +29,6 @@ run_entry(main)
 """
 
 
-_END = "__import__('textmill.schemas.commands.entry', fromlist='_')"
-
-
 def run(body: str, *argv: str, redirection: str = "") -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", _ENTRY.format(body=body), *argv]
     if redirection:
@@ -192,26 +189,8 @@ def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
     assert process.returncode == -signal.SIGINT, "which shells report as 130"
 
 
-@pytest.mark.parametrize("ends_at_once", [False, True])
-def test_a_command_that_ends_at_once_prints_all_and_calls_what_is_registered(ends_at_once):
-    body = f"""
-    import atexit, threading, time
-    from textmill.schemas.commands import entry
-    if {ends_at_once}:
-        entry.end_at_once()
-    atexit.register(print, "registered")
-    threading.Thread(target=lambda: time.sleep(1) or print("thread")).start()
-    print("done")
-"""
-    done = run(body)
-    last = "registered\n" if ends_at_once else "thread\nregistered\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"done\n{last}", "")
-
-
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize(
-    "ending", ["", "sys.exit(0)", "print('x' * 100_000)", f"{_END}.end_at_once()"]
-)
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "print('x' * 100_000)"])
 def test_output_that_cannot_be_written_is_named(ending, unbuffered):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
