@@ -104,10 +104,13 @@ class _Postponed(ModuleType):
             each.leave()
         loaded = {each: importlib.import_module(each.__name__) for each in own}
         for importer in [*sys.modules.values()]:
-            for name, value in [*getattr(importer, "__dict__", {}).items()]:
-                if isinstance(value, _Postponed) and value in loaded:
+            # Nothing is asked of other objects: some load a module then, or warn.
+            if not issubclass(type(importer), ModuleType):
+                continue
+            for name, value in [*object.__getattribute__(importer, "__dict__").items()]:
+                if type(value) is _Postponed and value in loaded:
                     setattr(importer, name, loaded[value])
-                elif isinstance(value, _Called) and value.module in loaded:
+                elif type(value) is _Called and value.module in loaded:
                     setattr(importer, name, getattr(loaded[value.module], value.name))
         return loaded[self]
 

@@ -151,6 +151,23 @@ def test_the_first_call_may_raise_what_its_caller_catches(importer):
     assert not importer.is_good(-2)
 
 
+def test_nothing_is_asked_of_the_objects_of_other_modules(importer, monkeypatch):
+    class Strict:
+        def __getattribute__(self, name):
+            raise RuntimeError(name)
+
+    class Strictest(type(sys)):
+        def __getattribute__(self, name):
+            raise RuntimeError(name)
+
+    holder = type(sys)("holder")
+    holder.__dict__["strict"] = Strict()
+    monkeypatch.setitem(sys.modules, "holder", holder)
+    monkeypatch.setitem(sys.modules, "strict", Strict())
+    monkeypatch.setitem(sys.modules, "strictest", Strictest("strictest"))
+    assert importer.is_good(2) and not importer.is_good(-2)
+
+
 def test_another_importer_gets_the_module_itself(importer):
     import later_whole  # pyright: ignore[reportMissingImports]
 
