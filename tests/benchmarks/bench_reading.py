@@ -4,7 +4,7 @@
     python -m tests.benchmarks.bench_reading --task=clm --max_length=512 --ways copies memmap
 
 Each way (scripts/read_rows.py) runs in a process of its own and reads the same rows: one record at
-a time through ArrayRecord and grain's DataLoader the same files, tf.data the same rows in TFRecord,
+a time through ArrayRecord and grain's DataLoader the same files, tf.data a TFRecord of bytes,
 PyTorch's DataLoader over mosaicml-streaming's MDS and litdata a copy that their writers made. The
 last rows say what memory allows: rows that lie in a matrix, picked in a random order, and the ids
 alone, from a matrix in a file that is mapped.
@@ -70,13 +70,17 @@ def measure(options: Bench) -> Iterator[Record]:
         write_corpus(text, options.megabytes)
         tokenizer = write_tokenizer(Path(folder, "tokenizer.json"))
         flags = (f"--task={options.task}", f"--max_length={options.max_length}")
-        build_set(directory, text, tokenizer, "--file_format=both", *flags, keep=True)
+        build_set(directory, text, tokenizer, *flags, keep=True)
+        if "tf_data" in options.ways:  # which parses bytes
+            flags += ("--file_format=tfrecord", "--encoding=bytes")
+            build_set(Path(folder, "tf_data"), text, tokenizer, *flags, keep=True)
         contestants: dict[str, Callable[[], Seconds]] = {
             "shard_set": partial(_read, "shard_set", directory, options.rows * MANY)
         }
         for way in options.ways:
             rows = options.rows * (MANY if way in QUICK else 1)
-            contestants[way] = partial(_read, way, directory, rows)
+            place = Path(folder, way) if way == "tf_data" else directory
+            contestants[way] = partial(_read, way, place, rows)
             if way in PEERS:
                 contestants[way] = with_baselines(partial(_write_and_read, way, directory, rows))
         found = alternated(contestants, options.runs)
