@@ -104,7 +104,7 @@ class _Postponed(ModuleType):
             each.leave()
         loaded = {each: importlib.import_module(each.__name__) for each in own}
         for importer in [*sys.modules.values()]:
-            # Nothing is asked of other objects: some load a module then, or warn.
+            # Only types are looked at: some objects load a module, or warn, if asked for more.
             if not issubclass(type(importer), ModuleType):
                 continue
             for name, value in [*object.__getattribute__(importer, "__dict__").items()]:
