@@ -104,7 +104,7 @@ class _Postponed(ModuleType):
             each.leave()
         loaded = {each: importlib.import_module(each.__name__) for each in own}
         for importer in [*sys.modules.values()]:
-            # Only types are looked at: some objects load a module, or warn, if asked for more.
+            # Types tell: asking an object for its class may load a module, or warn.
             if not issubclass(type(importer), ModuleType):
                 continue
             for name, value in [*object.__getattribute__(importer, "__dict__").items()]:
