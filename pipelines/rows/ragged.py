@@ -162,30 +162,16 @@ def insert(ids: np.ndarray, places: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Inserts ids before places, ascending: [7 8 9], [1, 1, 3], [0, 1, 2] -> [7 0 1 8 9 2].
 
     Args:
-      ids: uint32 [n].
+      ids: [n] of any type.
       places: int64 [m], 0 to n.
-      new: int64 [m].
+      new: [m].
     """
-    joined = np.empty(len(ids) + len(places), np.uint32)
-    _insert(ids, places, new, joined)
+    joined = np.empty(len(ids) + len(places), ids.dtype)
+    number = np.arange(len(places) + 1)
+    starts, stops = np.append(0, places), np.append(places, len(ids))
+    _copy_values(ids, starts, stops, starts + number, joined)
+    joined[places + number[:-1]] = new
     return joined
-
-
-def _insert_types(types: Any) -> Any:
-    ids = types.Array(types.uint32, 1, "C", readonly=True)
-    return types.void(ids, types.int64[::1], types.int64[::1], types.uint32[::1])
-
-
-@entry(_insert_types)
-def _insert(ids, places, new, joined):
-    place = 0
-    for i in range(len(places)):
-        for k in range(place, places[i]):  # unsigned indices, for vector instructions
-            joined[np.uint64(k + i)] = ids[np.uint64(k)]
-        place = places[i]
-        joined[place + i] = new[i]
-    for k in range(place, len(ids)):
-        joined[np.uint64(k + len(places))] = ids[np.uint64(k)]
 
 
 def grow(array: np.ndarray, used: int, more: int) -> np.ndarray:

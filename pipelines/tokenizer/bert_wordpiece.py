@@ -40,7 +40,7 @@ from textmill.pipelines.tokenizer.histogram import SCHEMA, Histogram
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_words
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.special_roles import add_special_tokens
-from textmill.pipelines.tokenizer.word_counter import add_counts
+from textmill.pipelines.tokenizer.word_counter import add_counts, sort_by_word
 from textmill.schemas.errors import DataError, UsageError, flag
 
 PREFIX = "##"
@@ -77,9 +77,8 @@ def normalized_words(counts: pa.Table, *, lowercase: bool) -> pa.Table:
     for start in range(0, len(others), _AT_ONCE):
         chunk = slice(start, start + _AT_ONCE)
         tables.append(_normalize(others[chunk], times[chunk], lowercase))
-    return add_counts(
-        pa.table([words.cast(pa.large_binary()), n], schema=SCHEMA) for words, n in tables
-    ).sort_by("word")
+    words = (pa.table([text.cast(pa.large_binary()), n], schema=SCHEMA) for text, n in tables)
+    return sort_by_word(add_counts(words))
 
 
 def _normalize(
