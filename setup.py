@@ -77,6 +77,7 @@ _TEST = [
     "hypothesis>=6.150",
     "ipykernel>=6.30",  # runs the notebook of examples/
     "jsonschema>=4.25",
+    "mlcroissant>=1,<2",
     "moto[server]>=5.2",  # a local s3:// server
     "nbclient>=0.10",
     "nbformat>=5.10",
